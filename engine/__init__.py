@@ -1,0 +1,1 @@
+"""The headless core of Octavo: from a GGUF file and token ids to tokens."""

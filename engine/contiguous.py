@@ -1,0 +1,186 @@
+"""ContiguousEngine: llama.cpp's own cache behind the engine interface.
+
+It is the baseline that the paged engine is compared with, and it runs every model that llama.cpp runs.
+One sequence at a time has the whole window; a new prompt reuses the beginning that it has in common with
+what the cache holds, as llama-cpp-python does. Requests wait in line, interactive ones first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.config import EngineConfig
+from engine.errors import MemoryLimitError
+from engine.interface import Event
+from engine.llama_context import CHUNK, LlamaContext
+from engine.requests import check_prompt
+from engine.sampling import Sampler
+from engine.sequence import (
+    FinishReason,
+    KvStats,
+    PrefillEvent,
+    Request,
+    Sequence,
+    SequenceStats,
+    SequenceStatus,
+    TokenEvent,
+)
+
+
+class ContiguousEngine:
+    """The Engine interface over llama_decode. The n answers of a request are computed one after the other."""
+
+    name = "contiguous"
+
+    def __init__(
+        self, path: str, config: EngineConfig, progress: Callable[[float], None], *, flash: bool | None = None
+    ) -> None:
+        """Load the model file at `path` and reserve its whole window.
+
+        progress: receives the fraction that is done, from 0 to 1. flash: flash attention on or off; None is
+        llama.cpp's choice. Raises ModelFileError, UnsupportedModel, MemoryLimitError or DeviceError.
+        """
+        self._llama = LlamaContext(path, config, progress, flash=flash)
+        self.context = self._llama.context
+        self._waiting: list[Sequence] = []
+        self._running: Sequence | None = None
+        self._sampler: Sampler | None = None
+        self._n_requests = self._n_sequences = 0
+
+    def submit(self, request: Request) -> int:
+        """Queue a request and return its id. Raises PromptError when the prompt is empty or too long."""
+        check_prompt(len(request.prompt), self.context)
+        self._n_requests += 1
+        for index in range(request.n):
+            self._n_sequences += 1
+            self._waiting.append(
+                Sequence(
+                    sequence_id=self._n_sequences,
+                    request_id=self._n_requests,
+                    index=index,
+                    request=request,
+                    token_ids=list(request.prompt),
+                    tables=(),
+                    submitted_at=time.monotonic(),
+                )
+            )
+        return self._n_requests
+
+    def step(self) -> list[Event]:
+        """Compute one chunk of a prompt, or one token; returns what it produced.
+
+        Raises MemoryLimitError when llama.cpp finds no memory for it; the answer is dropped.
+        """
+        sequence = self._running or self._start_next()
+        if sequence is None:
+            return []
+        chunk = sequence.token_ids[sequence.n_computed : sequence.n_computed + CHUNK]
+        try:
+            logits = self._llama.decode(chunk)
+        except MemoryLimitError:
+            self._leave()
+            raise
+        events: list[Event] = []
+        if sequence.n_computed < sequence.n_prompt:
+            done = sequence.n_computed + len(chunk)
+            events.append(PrefillEvent(sequence.request_id, done, sequence.n_prompt, sequence.n_reused))
+        sequence.n_computed += len(chunk)
+        if sequence.n_computed == len(sequence.token_ids):
+            events.append(self._next_token(sequence, logits))
+        return events
+
+    def cancel(self, request_id: int, index: int | None = None) -> list[Event]:
+        """End all answers of a request, or one of them; what was computed stays in the cache."""
+        live = [*self._waiting, *([self._running] if self._running else [])]
+        return [
+            self._finish(sequence, FinishReason.CANCELLED)
+            for sequence in live
+            if sequence.request_id == request_id and index in (None, sequence.index)
+        ]
+
+    def has_work(self) -> bool:
+        """Whether an answer is running or waiting."""
+        return bool(self._running or self._waiting)
+
+    def kv_stats(self) -> KvStats:
+        """KV memory now, with one token as the block; what the last sequence left is cached."""
+        n_held = len(self._llama.held)
+        n_used = n_held if self._running else 0
+        reserved = self._llama.bytes_reserved
+        return KvStats(
+            block_size=1,
+            blocks_total=self.context,
+            blocks_used=n_used,
+            blocks_cached=n_held - n_used,
+            bytes_used=min(n_used * self._llama.bytes_per_token, reserved),
+            bytes_resident=reserved,
+            bytes_contiguous_would_reserve=reserved,
+        )
+
+    def close(self) -> None:
+        """Free native memory; harmless when done already."""
+        self._waiting.clear()
+        self._leave()
+        self._llama.close()
+
+    def _start_next(self) -> Sequence | None:
+        """Give the window to the first waiting sequence of the most urgent class."""
+        if not self._waiting:
+            return None
+        sequence = min(self._waiting, key=lambda waiting: (waiting.request.priority, waiting.sequence_id))
+        self._waiting.remove(sequence)
+        self._running = sequence
+        self._sampler = Sampler(
+            sequence.request.sampling, self._llama.n_vocab, index=sequence.index, history=sequence.request.prompt
+        )
+        sequence.status = SequenceStatus.RUNNING
+        sequence.prefill_at = time.monotonic()
+        sequence.n_computed = sequence.n_reused = self._llama.reuse_prefix(sequence.token_ids)
+        return sequence
+
+    def _next_token(self, sequence: Sequence, logits: npt.NDArray[np.float32]) -> TokenEvent:
+        """Draw a token and say whether it ends the answer."""
+        assert self._sampler is not None
+        token = self._sampler.sample(logits)
+        now = time.monotonic()
+        sequence.first_token_at = sequence.first_token_at or now
+        if token in sequence.request.stop_tokens:
+            return self._finish(sequence, FinishReason.STOP)
+        sequence.token_ids.append(token)
+        sequence.last_token_at = now
+        if len(sequence.token_ids) == self.context or sequence.n_generated == sequence.request.max_tokens:
+            return self._finish(sequence, FinishReason.LENGTH, token)
+        return TokenEvent(sequence.request_id, sequence.index, token)
+
+    def _finish(self, sequence: Sequence, reason: FinishReason, token: int | None = None) -> TokenEvent:
+        """Take a sequence out; returns its terminal event, which carries its last token if there is one."""
+        if sequence is self._running:
+            self._leave()
+        else:
+            self._waiting.remove(sequence)
+        sequence.status = SequenceStatus.FINISHED
+        return TokenEvent(sequence.request_id, sequence.index, token, reason, _stats(sequence))
+
+    def _leave(self) -> None:
+        """End the running sequence's hold on the window."""
+        if self._sampler is not None:
+            self._sampler.close()
+        self._running = self._sampler = None
+
+
+def _stats(sequence: Sequence) -> SequenceStats:
+    """What the answer cost; the times of what did not happen are 0."""
+    started, first, last = sequence.prefill_at, sequence.first_token_at, sequence.last_token_at
+    return SequenceStats(
+        prompt_tokens=sequence.n_prompt,
+        reused_tokens=sequence.n_reused,
+        computed_tokens=min(sequence.n_computed, sequence.n_prompt) - sequence.n_reused,
+        generated_tokens=sequence.n_generated,
+        ttft_s=first - sequence.submitted_at if first is not None else 0.0,
+        prefill_s=first - started if first is not None and started is not None else 0.0,
+        decode_s=last - first if first is not None and last is not None else 0.0,
+    )

@@ -1,0 +1,154 @@
+"""Text in, text out, over an engine that knows only token ids.
+
+Owns the way from a TextRequest to a Request (chat template, tokenizer) and from the engine's
+events back to text (streaming detokeniser, stop strings).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.detokenizer import Detokenizer
+from engine.interface import Engine
+from engine.interface import Event as EngineEvent
+from engine.messages import Finished, Notice, TextDelta, TextEvent, TextRequest
+from engine.sequence import FinishReason, KvStats, PrefillEvent, Request, TokenEvent
+from engine.tokenizer import Tokenizer
+
+NO_TEMPLATE = "This model has no chat template, so it continues your text instead of answering it."
+
+
+@dataclass
+class _Answer:
+    """One answer while it is being generated."""
+
+    detokenizer: Detokenizer
+    token_ids: list[int] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Running:
+    """A request in the engine; `kv` is the engine's memory when most blocks were used."""
+
+    request_id: int
+    answers: dict[int, _Answer]
+    kv: KvStats
+
+
+class TextGeneration:
+    """Requests in words, running on one engine. Not thread-safe, like the engine."""
+
+    def __init__(self, engine: Engine, tokenizer: Tokenizer) -> None:
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._running: dict[int, _Running] = {}  # by the engine's id
+        self._said_no_template = False
+
+    def submit(self, request_id: int, request: TextRequest) -> list[TextEvent]:
+        """Start a request; its events carry `request_id`.
+
+        Raises PromptError when the prompt does not fit the context or the template refuses the messages.
+        """
+        events: list[TextEvent] = []
+        if isinstance(request.prompt, str):
+            prompt = self._tokenizer.encode_raw(request.prompt)
+        elif self._tokenizer.chat_template is not None:
+            prompt = self._tokenizer.encode_chat(request.prompt)
+        else:
+            prompt = self._tokenizer.encode_raw("\n\n".join(message.content for message in request.prompt))
+            if not self._said_no_template:
+                events.append(Notice(request_id, NO_TEMPLATE))
+                self._said_no_template = True
+        engine_id = self._engine.submit(
+            Request(
+                prompt=prompt,
+                sampling=request.sampling,
+                max_tokens=request.max_tokens,
+                stop_tokens=frozenset(self._tokenizer.stop_tokens),
+                priority=request.priority,
+                n=request.n,
+            )
+        )
+        answers = {index: _Answer(Detokenizer(self._tokenizer, request.stop)) for index in range(request.n)}
+        self._running[engine_id] = _Running(request_id, answers, self._engine.kv_stats())
+        return events
+
+    def has_work(self) -> bool:
+        """Whether `step` would do something."""
+        return self._engine.has_work()
+
+    def step(self) -> list[TextEvent]:
+        """Run the engine for one step and return what it produced, as text."""
+        events = self._engine.step()
+        self._watch_memory()
+        return self._as_text(events)
+
+    def cancel(self, request_id: int, index: int | None = None) -> list[TextEvent]:
+        """End all answers of a request, or one of them, with what they have so far. Unknown ids are ignored."""
+        for engine_id, running in self._running.items():
+            if running.request_id == request_id:
+                return self._as_text(self._engine.cancel(engine_id, index))
+        return []
+
+    def close(self) -> None:
+        """Free the engine and the vocabulary."""
+        self._engine.close()
+        self._tokenizer.close()
+
+    def _watch_memory(self) -> None:
+        now = self._engine.kv_stats()
+        for running in self._running.values():
+            if now.blocks_used >= running.kv.blocks_used:
+                running.kv = now
+
+    def _as_text(self, events: list[EngineEvent]) -> list[TextEvent]:
+        return [text_event for event in events for text_event in self._translate(event)]
+
+    def _translate(self, event: EngineEvent) -> list[TextEvent]:
+        running = self._running.get(event.request_id)
+        if running is None:
+            return []
+        if isinstance(event, PrefillEvent):
+            return [event._replace(request_id=running.request_id)]
+        answer = running.answers.get(event.index)
+        if answer is None:
+            return []  # it ended at a stop string, a few tokens ago in this same step
+        texts: list[TextEvent] = []
+        stopped_before = answer.detokenizer.stopped
+        if event.token_id is not None and not stopped_before:
+            answer.token_ids.append(event.token_id)
+            texts += self._emit(running, event.index, answer.detokenizer.push(event.token_id))
+        if event.finish is not None:
+            texts += self._finish(running, event)
+        elif answer.detokenizer.stopped and not stopped_before:
+            texts += self._as_text(self._engine.cancel(event.request_id, event.index))
+        return texts
+
+    def _emit(self, running: _Running, index: int, text: str) -> list[TextEvent]:
+        if not text:
+            return []
+        running.answers[index].pieces.append(text)
+        return [TextDelta(running.request_id, index, text)]
+
+    def _finish(self, running: _Running, event: TokenEvent) -> list[TextEvent]:
+        assert event.finish is not None
+        assert event.stats is not None
+        answer = running.answers[event.index]
+        texts = self._emit(running, event.index, answer.detokenizer.finish())
+        reason = FinishReason.STOP if answer.detokenizer.stopped else event.finish
+        texts.append(
+            Finished(
+                request_id=running.request_id,
+                index=event.index,
+                text="".join(answer.pieces),
+                token_ids=tuple(answer.token_ids),
+                reason=reason,
+                stats=event.stats,
+                kv=running.kv,
+            )
+        )
+        del running.answers[event.index]
+        if not running.answers:
+            del self._running[event.request_id]
+        return texts

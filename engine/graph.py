@@ -1,0 +1,156 @@
+"""The forward graph of a decoder-only transformer, built from a ModelPlan and nothing else about the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine import ggml
+from engine.attention import AttentionOps, make_attention
+from engine.batch import Batch
+from engine.graph_builder import GraphBuilder, Input
+from engine.kv_pool import KvPool
+from engine.plan import Attention, FeedForward, Linear, ModelPlan, Norm
+from engine.weights import Weights
+
+
+@dataclass(frozen=True)
+class ForwardGraph:
+    """One built graph and the inputs a step writes. T tokens, R rows whose logits are wanted.
+
+    tokens, positions: int32 [T]. output_rows: int32 [R], None when R = 0. attention: one per KV group.
+    logits: tensor [vocabulary, R], None when R = 0.
+    """
+
+    builder: GraphBuilder
+    tokens: Input
+    positions: Input
+    output_rows: Input | None
+    attention: tuple[AttentionOps, ...]
+    logits: int | None
+
+    def fill(self, batch: Batch) -> None:
+        """Write a step's data into the inputs. The batch has the shape the graph was built for."""
+        self.tokens.array[:] = batch.tokens
+        self.positions.array[:] = batch.positions
+        if self.output_rows is not None:
+            self.output_rows.array[:] = batch.output_rows
+        for attention, segments in zip(self.attention, batch.groups, strict=True):
+            attention.fill(segments)
+
+
+def build_graph(plan: ModelPlan, weights: Weights, pool: KvPool, batch: Batch) -> ForwardGraph:
+    """Build the graph for batches shaped like `batch`. It is neither allocated nor run here."""
+    n_parts = sum(1 + segment.n_tokens // 64 for segments in batch.groups for segment in segments)
+    n_spans = sum(len(segment.keys.spans) + len(segment.writes) for segments in batch.groups for segment in segments)
+    builder = GraphBuilder(max_nodes=(len(plan.layers) + 1) * (64 + 16 * n_parts + 8 * n_parts * n_spans))
+    n_tokens = len(batch.tokens)
+    tokens = builder.input_1d(ggml.I32, n_tokens)
+    positions = builder.input_1d(ggml.I32, n_tokens)
+    output_rows = builder.input_1d(ggml.I32, len(batch.output_rows)) if batch.output_rows else None
+    attention = tuple(
+        make_attention(builder, pool, plan.layers[group.layers[0]].attention, segments)
+        for group, segments in zip(plan.kv_groups, batch.groups, strict=True)
+    )
+    stream = _Stream(plan, weights, builder, positions, attention)
+    logits = stream.run(tokens, output_rows, n_tokens)
+    return ForwardGraph(builder, tokens, positions, output_rows, attention, logits)
+
+
+class _Stream:
+    """Adds the layers to the graph, in the order in which llama.cpp computes them, so that results are equal."""
+
+    def __init__(
+        self,
+        plan: ModelPlan,
+        weights: Weights,
+        builder: GraphBuilder,
+        positions: Input,
+        attention: Sequence[AttentionOps],
+    ) -> None:
+        self.plan = plan
+        self.weights = weights
+        self.b = builder
+        self.context = builder.context
+        self.positions = positions
+        self.attention = attention
+
+    def run(self, tokens: Input, output_rows: Input | None, n_tokens: int) -> int | None:
+        plan, context = self.plan, self.context
+        x = ggml.get_rows(context, self.weights.embedding, tokens.tensor)
+        for index, layer in enumerate(plan.layers):
+            is_last = index == len(plan.layers) - 1
+            normed = self.norm(x, layer.attention_norm)
+            attended = self.attend(index, layer.attention, normed, n_tokens, only_store=is_last and output_rows is None)
+            if attended is None:
+                return None
+            if is_last and output_rows is not None and ggml.head(output_rows.tensor).ne[0] < n_tokens:
+                attended = ggml.get_rows(context, attended, output_rows.tensor)
+                x = ggml.get_rows(context, x, output_rows.tensor)
+            x = ggml.add(context, attended, x)
+            x = ggml.add(context, self.feed_forward(self.norm(x, layer.feed_forward_norm), layer.feed_forward), x)
+        logits = self.linear(self.norm(x, plan.output_norm), plan.output, weight=self.weights.output)
+        ggml.set_output(logits)
+        self.b.expand(logits)
+        return logits
+
+    def attend(self, index: int, plan: Attention, x: int, n_tokens: int, *, only_store: bool) -> int | None:
+        """Attention of one layer, [embedding, T]; None when only K and V are wanted."""
+        context = self.context
+        q = ggml.reshape_3d(context, self.linear(x, plan.q), plan.head_dim_k, plan.n_head, n_tokens)
+        k = ggml.reshape_3d(context, self.linear(x, plan.k), plan.head_dim_k, plan.n_head_kv, n_tokens)
+        v = self.linear(x, plan.v)
+        if plan.q_norm is not None:
+            q = self.norm(q, plan.q_norm)
+        if plan.k_norm is not None:
+            k = self.norm(k, plan.k_norm)
+        q, k = self.rope(q, plan), self.rope(k, plan)
+        if not only_store:
+            self.b.expand(q)
+        self.b.expand(v)
+        self.b.expand(k)
+        ops = self.attention[plan.kv_group]
+        ops.store(index, plan, k, v)
+        if only_store:
+            return None
+        return self.linear(ops.attend(index, plan, q), plan.output)
+
+    def feed_forward(self, x: int, plan: FeedForward) -> int:
+        """SwiGLU (arXiv 2002.05202): down(silu(gate x) * up x)."""
+        hidden = ggml.swiglu_split(self.context, self.linear(x, plan.gate), self.linear(x, plan.up))
+        return self.linear(hidden, plan.down)
+
+    def linear(self, x: int, plan: Linear, *, weight: int | None = None) -> int:
+        y: int = ggml.mul_mat(self.context, weight or self.weights[plan.weight], x)
+        if plan.bias is not None:
+            y = ggml.add(self.context, y, self.weights[plan.bias])
+        return y
+
+    def norm(self, x: int, plan: Norm) -> int:
+        """RMS norm (arXiv 1910.07467)."""
+        y = ggml.rms_norm(self.context, x, self.plan.norm_epsilon)
+        y = ggml.mul(self.context, y, self.weights[plan.weight])
+        if plan.bias is not None:
+            y = ggml.add(self.context, y, self.weights[plan.bias])
+        return int(y)
+
+    def rope(self, x: int, plan: Attention) -> int:
+        """Rotary position embedding (arXiv 2104.09864), with YaRN (arXiv 2309.00071) where the plan says so."""
+        rope = plan.rope
+        factors = self.weights[rope.factors] if rope.factors else None
+        turned: int = ggml.rope_ext(
+            self.context,
+            x,
+            self.positions.tensor,
+            factors,
+            rope.n_dims,
+            rope.mode,
+            rope.n_ctx_orig,
+            rope.freq_base,
+            rope.freq_scale,
+            rope.ext_factor,
+            rope.attn_factor,
+            rope.beta_fast,
+            rope.beta_slow,
+        )
+        return turned

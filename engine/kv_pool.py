@@ -1,0 +1,221 @@
+"""The physical K and V tensors: memory that is committed as it is written, and copies of blocks.
+
+Two layouts, chosen per device by engine/attention.py; S is the number of slots, D the head size,
+H the number of KV heads, dimensions in ggml's order:
+
+    PACKED  K [D, S, H]   one head after the other, so that a head's keys are one F16 matrix
+            V [S, D*H]    transposed, so that probabilities times values is a matrix product
+    ROWS    K [D*H, S]    one token after the other, as flash attention kernels want it
+            V [D*H, S]
+
+The pool owns memory and addresses; which slot belongs to whom is the business of engine/blocks.py.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import math
+import mmap
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine import ggml
+from engine.devices import Device
+from engine.errors import MemoryLimitError
+from engine.plan import KvGroup
+
+_TILE = 64
+"""Slots per tile of the stride; a multiple of the alignment of rows that ggml's kernels like."""
+
+_PAGE = mmap.PAGESIZE
+
+
+class KvLayout(enum.Enum):
+    """Order of the dimensions of K and V; see the module's docstring."""
+
+    PACKED = "packed"
+    ROWS = "rows"
+
+    @property
+    def padding(self) -> int:
+        """Attention reads the keys of a run in multiples of this many slots: the step between two graphs.
+
+        Longer steps mean fewer graphs and more masked keys; flash attention on a GPU wants 256.
+        """
+        return 64 if self is KvLayout.PACKED else 256
+
+    @property
+    def merge_limit(self) -> float:
+        """Several runs are read as one masked stretch up to this ratio of its length to the sequence's.
+
+        Flash attention takes one stretch, however long.
+        """
+        return 1.3 if self is KvLayout.PACKED else math.inf
+
+
+@dataclass(frozen=True)
+class BlockMove:
+    """Copy the K and V of one block to another, in every layer of a KV group."""
+
+    group: int
+    source: int
+    target: int
+
+
+class KvPool:
+    """K and V of every layer of one loaded model, in F16.
+
+    k, v: tensor of each layer, indexed by layer number. stride: slots per tensor, padding included.
+    """
+
+    def __init__(
+        self, groups: tuple[KvGroup, ...], n_blocks: int, block_size: int, layout: KvLayout, device: Device
+    ) -> None:
+        """Reserve address space for `n_blocks` blocks; on the CPU no memory is committed yet.
+
+        Raises MemoryLimitError when the device refuses the allocation.
+        """
+        self.layout = layout
+        self.block_size = block_size
+        self.n_slots = n_blocks * block_size
+        self.stride = _odd_tiles(self.n_slots + layout.padding)
+        self.bytes_per_slot = sum(
+            len(group.layers) * group.n_head_kv * (group.head_dim_k + group.head_dim_v) * 2 for group in groups
+        )
+        self._groups = groups
+        n_layers = sum(len(group.layers) for group in groups)
+        self._context = ggml.init(ggml.InitParams(ggml.tensor_overhead() * 2 * n_layers, None, True))
+        self.k: dict[int, int] = {}
+        self.v: dict[int, int] = {}
+        for group in groups:
+            for layer in group.layers:
+                self.k[layer] = self._new_tensor(group.head_dim_k, group.n_head_kv, is_value=False)
+                self.v[layer] = self._new_tensor(group.head_dim_v, group.n_head_kv, is_value=True)
+        self._mapping: mmap.mmap | None = None
+        if device.kind == "cpu":
+            self._buffer = self._map_memory(device)
+        else:
+            self._buffer = ggml.backend_alloc_ctx_tensors_from_buft(self._context, device.buffer_type)
+            if not self._buffer:
+                ggml.free(self._context)
+                raise MemoryLimitError(
+                    f"{device.name} has no room for a KV cache of {self.n_slots} tokens: use a smaller --context."
+                )
+            ggml.backend_buffer_clear(self._buffer, 0)
+
+    def _new_tensor(self, head_dim: int, n_head_kv: int, *, is_value: bool) -> int:
+        tensor: int
+        if self.layout is KvLayout.ROWS:
+            tensor = ggml.new_tensor_2d(self._context, ggml.F16, head_dim * n_head_kv, self.stride)
+        elif is_value:
+            tensor = ggml.new_tensor_2d(self._context, ggml.F16, self.stride, head_dim * n_head_kv)
+        else:
+            tensor = ggml.new_tensor_3d(self._context, ggml.F16, head_dim, self.stride, n_head_kv)
+        return tensor
+
+    def _map_memory(self, device: Device) -> int:
+        """Place the tensors in an anonymous mapping: pages become resident only where they are written."""
+        tensors = [*self.k.values(), *self.v.values()]
+        size = sum(_round_up(ggml.nbytes(tensor), _PAGE) for tensor in tensors)
+        try:
+            self._mapping = _anonymous_mapping(size)
+        except (OSError, ValueError, OverflowError):
+            ggml.free(self._context)
+            raise MemoryLimitError(
+                f"The system refuses {size / 2**30:.1f} GiB of address space for the KV cache: use a smaller --context."
+            ) from None
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self._mapping))
+        self._address = address
+        buffer: int = ggml.backend_dev_buffer_from_host_ptr(device.handle, address, size, size)
+        for tensor in tensors:
+            ggml.backend_tensor_alloc(buffer, tensor, address)
+            address += _round_up(ggml.nbytes(tensor), _PAGE)
+        return buffer
+
+    def bytes_resident(self) -> int:
+        """Physical memory behind the pool, in bytes: what was written, in whole pages; on a device all of it."""
+        if self._mapping is None:
+            return int(ggml.backend_buffer_get_size(self._buffer))
+        return _resident_bytes(self._address, len(self._mapping))
+
+    def add_moves(self, context: int, graph: int, moves: Iterable[BlockMove]) -> None:
+        """Append to `graph` the copies of whole blocks, layer by layer."""
+        for move in moves:
+            group = self._groups[move.group]
+            for layer in group.layers:
+                value_axis = 0 if self.layout is KvLayout.PACKED else 1
+                for tensor, slot_axis in ((self.k[layer], 1), (self.v[layer], value_axis)):
+                    source = self._block_view(context, tensor, slot_axis, move.source)
+                    target = self._block_view(context, tensor, slot_axis, move.target)
+                    ggml.build_forward_expand(graph, ggml.cpy(context, source, target))
+
+    def _block_view(self, context: int, tensor: int, slot_axis: int, block: int) -> int:
+        head = ggml.head(tensor)
+        slot = block * self.block_size
+        ne = list(head.ne)
+        ne[slot_axis] = self.block_size
+        view: int = ggml.view_3d(
+            context, tensor, ne[0], ne[1], ne[2], head.nb[1], head.nb[2], slot * head.nb[slot_axis]
+        )
+        return view
+
+    def close(self) -> None:
+        """Give the memory back."""
+        ggml.backend_buffer_free(self._buffer)
+        ggml.free(self._context)
+        self._mapping = None
+
+
+def _round_up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
+def _odd_tiles(n_slots: int) -> int:
+    """Round up to an odd number of tiles: rows a power of two apart would share few cache sets."""
+    return (-(-n_slots // _TILE) | 1) * _TILE
+
+
+def _anonymous_mapping(size: int) -> mmap.mmap:
+    if sys.platform == "win32":
+        return mmap.mmap(-1, size)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    if hasattr(mmap, "MAP_NORESERVE"):
+        flags |= mmap.MAP_NORESERVE
+    mapping = mmap.mmap(-1, size, flags=flags)
+    for advice in ("MADV_NOHUGEPAGE", "MADV_DONTFORK"):
+        # Small pages, so that memory follows use; and a mapping of its own, so that it can be measured.
+        if hasattr(mmap, advice):
+            mapping.madvise(getattr(mmap, advice))
+    return mapping
+
+
+def _resident_bytes(address: int, size: int) -> int:
+    """Resident bytes of one mapping: from smaps on Linux, elsewhere by asking mincore page by page."""
+    smaps = Path("/proc/self/smaps")
+    if smaps.exists():
+        return _resident_from_smaps(smaps.read_text(), address, size)
+    if sys.platform == "win32":
+        return size
+    libc = ctypes.CDLL(None)
+    flags = (ctypes.c_ubyte * -(-size // _PAGE))()
+    if libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(size), flags) != 0:
+        return size
+    return sum(flag & 1 for flag in flags) * _PAGE
+
+
+def _resident_from_smaps(text: str, address: int, size: int) -> int:
+    """Sum the "Rss:" lines of the areas inside [address, address + size); format: proc_pid_smaps(5)."""
+    total = 0
+    inside = False
+    for line in text.splitlines():
+        fields = line.split()
+        bounds = fields[0].split("-")
+        if len(bounds) == 2:
+            start = int(bounds[0], 16)
+            inside = address <= start < address + size
+        elif inside and fields[0] == "Rss:":
+            total += int(fields[1]) * 1024
+    return total

@@ -1,0 +1,183 @@
+"""A model and its contiguous KV cache, both of llama.cpp, for one sequence."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.config import EngineConfig
+from engine.devices import Device, find_device
+from engine.errors import MemoryLimitError, ModelFileError, UnsupportedModel
+from engine.gguf_file import GgufFile, LongArray
+from engine.memory import available_memory, choose_context
+from engine.native import LOG_INFO, captured_log, llama
+from engine.printable import printable, quoted
+from engine.threads import usable_cores
+
+CHUNK = 512
+"""Most tokens of one forward pass: llama.cpp's default physical batch, beyond which it gains nothing."""
+
+_RESERVED = re.compile(r"(?:KV|RS) buffer size = +([\d.]+) MiB")
+"""How llama.cpp 0.3.36 logs each buffer that it allocates for keys and values or for recurrent states."""
+
+
+class LlamaContext:
+    """Owns llama.cpp's model and context, and knows which tokens the cache holds.
+
+    context: tokens the sequence can hold. n_vocab: length of a row of logits. held: token ids whose K and V
+    are in the cache, in position order. bytes_per_token: see `kv_bytes_per_token`. bytes_reserved: what
+    llama.cpp allocated for the cache; it fills it with zeros, so all of it is resident from the start.
+    """
+
+    def __init__(
+        self, path: str, config: EngineConfig, progress: Callable[[float], None], *, flash: bool | None = None
+    ) -> None:
+        """Load the file at `path` and reserve the window; `progress` receives the fraction that is loaded.
+
+        flash: flash attention on or off; None is llama.cpp's choice.
+        Raises ModelFileError, UnsupportedModel, MemoryLimitError or DeviceError.
+        """
+        self._context = self._model = None
+        self.held: list[int] = []
+        file = GgufFile.open(path)
+        device = find_device(config.device)
+        self._model = _load_model(file, device, progress)
+        try:
+            self.bytes_per_token = kv_bytes_per_token(file)
+            self.n_vocab: int = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(self._model))
+            self._window: int = llama.llama_model_n_swa(self._model)
+            self.context = choose_context(
+                config.context,
+                llama.llama_model_n_ctx_train(self._model),
+                max(1, self.bytes_per_token),
+                available_memory() if device.kind == "cpu" else find_device(config.device).memory_free,
+            )
+            self._context, self.bytes_reserved = _new_context(self._model, self.context, config.threads, flash)
+        except BaseException:
+            self.close()
+            raise
+        self._memory = llama.llama_get_memory(self._context)
+
+    def reuse_prefix(self, prompt: Sequence[int]) -> int:
+        """Keep the longest beginning of `prompt` that the cache holds, drop the rest; returns its length.
+
+        The last token of the prompt is never kept, because its logits are wanted. A model that keeps only a
+        window of positions, or a recurrent state, cannot step back, and starts from nothing.
+        """
+        most = min(len(self.held), len(prompt) - 1)
+        kept = next((i for i in range(most) if self.held[i] != prompt[i]), most)
+        if kept < len(self.held):
+            oldest = llama.llama_memory_seq_pos_min(self._memory, 0)
+            enough = not self._window or oldest <= max(0, kept - self._window)
+            if not (enough and llama.llama_memory_seq_rm(self._memory, 0, kept, -1)):
+                llama.llama_memory_clear(self._memory, False)
+                kept = 0
+            del self.held[kept:]
+        return kept
+
+    def decode(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
+        """Compute 1 to CHUNK tokens that follow the held ones.
+
+        Returns the logits after the last of them, [n_vocab], in memory that the next call overwrites.
+        Raises MemoryLimitError when llama.cpp finds no memory for the computation.
+        """
+        ids = (llama.llama_token * len(tokens))(*tokens)
+        with captured_log() as log:
+            status = llama.llama_decode(self._context, llama.llama_batch_get_one(ids, len(tokens)))
+        if status != 0:
+            llama.llama_memory_clear(self._memory, False)
+            self.held.clear()
+            raise MemoryLimitError(
+                f"llama.cpp could not compute {len(tokens)} tokens{_reason(log)}: use a smaller --context or model."
+            )
+        self.held.extend(tokens)
+        return np.ctypeslib.as_array(llama.llama_get_logits_ith(self._context, -1), (self.n_vocab,))
+
+    def close(self) -> None:
+        """Free the context and the model; harmless when done already."""
+        if self._context:
+            llama.llama_free(self._context)
+        if self._model:
+            llama.llama_model_free(self._model)
+        self._context = self._model = None
+
+
+def kv_bytes_per_token(file: GgufFile) -> int:
+    """Bytes of K and V of one token in F16, over all layers, from the metadata of the file.
+
+    Exact for plain attention; an upper bound where layers hold only a window, or share or compress their
+    K and V. 0 for a recurrent model. The defaults are those of llama.cpp (load_hparams in llama-model.cpp).
+    """
+    n_layers = _per_layer(file, "block_count", 0)[0]
+    n_heads = _per_layer(file, "attention.head_count", 0)
+    head_dim = _per_layer(file, "embedding_length", 0)[0] // max(1, n_heads[0])
+    n_kv_heads = _per_layer(file, "attention.head_count_kv", n_heads[0])
+    if len(n_kv_heads) == 1:
+        n_kv_heads *= n_layers
+    row = (
+        _per_layer(file, "attention.key_length", head_dim)[0] + _per_layer(file, "attention.value_length", head_dim)[0]
+    )
+    return sum(n_kv_heads) * row * 2
+
+
+def _per_layer(file: GgufFile, key: str, default: int) -> tuple[int, ...]:
+    """A hyper-parameter that has one value for all layers, or one for each."""
+    value = file.metadata.get(f"{file.architecture}.{key}", default)
+    values = value if isinstance(value, tuple) and not isinstance(value, LongArray) else (value,)
+    return tuple(int(number) for number in values if isinstance(number, int)) or (default,)
+
+
+def _load_model(file: GgufFile, device: Device, progress: Callable[[float], None]) -> int:
+    @llama.llama_progress_callback  # type: ignore[untyped-decorator]
+    def on_progress(fraction: float, _user_data: object) -> bool:
+        progress(fraction)
+        return True
+
+    # A list of devices ends with a null; an empty one keeps every layer on the CPU.
+    handles = (ctypes.c_void_p * 2)(None if device.kind == "cpu" else device.handle, None)
+    params = llama.llama_model_default_params()
+    params.devices = ctypes.cast(handles, ctypes.c_void_p)
+    params.n_gpu_layers = 0 if device.kind == "cpu" else -1
+    params.progress_callback = on_progress
+    with captured_log() as log:
+        model = llama.llama_model_load_from_file(os.fsencode(file.path), params)
+    if not model:
+        raise ModelFileError(f"llama.cpp cannot load '{printable(str(file.path))}'{_reason(log)}.")
+    if llama.llama_model_has_encoder(model) or not llama.llama_model_has_decoder(model):
+        llama.llama_model_free(model)
+        raise UnsupportedModel(
+            f"'{printable(str(file.path))}' (architecture {quoted(file.architecture)}) is not a model that "
+            f"continues a text: choose a chat or text-generation model."
+        )
+    return int(model)
+
+
+def _new_context(model: int, n_tokens: int, threads: int | None, flash: bool | None) -> tuple[int, int]:
+    """Reserve a window of `n_tokens`; returns the context and the bytes of its cache."""
+    params = llama.llama_context_default_params()
+    params.n_ctx = n_tokens
+    params.n_batch = params.n_ubatch = CHUNK
+    params.n_threads = params.n_threads_batch = threads or usable_cores()
+    params.swa_full = False
+    if flash is not None:
+        params.flash_attn_type = llama.LLAMA_FLASH_ATTN_TYPE_ENABLED if flash else llama.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    with captured_log(LOG_INFO) as log:
+        context = llama.llama_init_from_model(model, params)
+    if not context:
+        raise MemoryLimitError(
+            f"llama.cpp could not create a context of {n_tokens:,} tokens{_reason(log)}: use a smaller --context."
+        )
+    reserved = sum(float(match[1]) for line in log if (match := _RESERVED.search(line)))
+    return int(context), round(reserved * 2**20)
+
+
+def _reason(log: Sequence[str]) -> str:
+    """The last thing llama.cpp logged, without the name of its function, for use before the end of a sentence."""
+    line = next((line for line in reversed(log) if line), "")
+    text = line.partition(": ")[2] or line
+    return f" ({printable(text).rstrip('.')})" if text else ""

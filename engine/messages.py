@@ -1,0 +1,167 @@
+"""What crosses the pipe between an app and an engine's process: requests go down, events come up.
+
+Plain data only: this module imports no native code, so that an app starts fast and survives what
+happens in the engine's process.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from engine.config import EngineConfig
+from engine.errors import OctavoError, PromptError
+from engine.printable import quoted
+from engine.sequence import FinishReason, KvStats, PrefillEvent, Priority, SamplingParams, SequenceStats
+
+
+class Role(enum.StrEnum):
+    """Who a message is from."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+@dataclass(frozen=True)
+class ChatMessage:
+    """One turn of a chat. Raises PromptError for a role that is no `Role`: templates print it as control text."""
+
+    role: str
+    content: str
+
+    def __post_init__(self) -> None:
+        if self.role not in list(Role):
+            raise PromptError(f"A message has the role {quoted(self.role, 40)}: use {', '.join(Role)}.")
+
+
+@dataclass(frozen=True)
+class TextRequest:
+    """A prompt in words and what to do with it.
+
+    prompt: messages for the model's chat template, or a string to complete as it stands.
+    stop: strings that end an answer; they are not part of it. max_tokens, priority, n: as in Request.
+    Raises PromptError when there is nothing to answer.
+    """
+
+    prompt: str | tuple[ChatMessage, ...]
+    sampling: SamplingParams = SamplingParams()
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    priority: Priority = Priority.INTERACTIVE
+    n: int = 1
+
+    def __post_init__(self) -> None:
+        texts = [self.prompt] if isinstance(self.prompt, str) else [message.content for message in self.prompt]
+        if not texts or not texts[-1].strip():
+            raise PromptError("The prompt is empty: write what you want to ask.")
+        try:
+            "".join((*texts, *self.stop)).encode()
+        except UnicodeEncodeError:
+            raise PromptError("The prompt is not valid Unicode: write it in UTF-8.") from None
+
+
+class Load(NamedTuple):
+    """First message to a worker: which model, and how to run it."""
+
+    path: str
+    config: EngineConfig
+
+
+class Submit(NamedTuple):
+    """A request under an id that the sender chose."""
+
+    request_id: int
+    request: TextRequest
+
+
+class Cancel(NamedTuple):
+    """End all answers of a request, or the one at `index`."""
+
+    request_id: int
+    index: int | None
+
+
+class Shutdown(NamedTuple):
+    """Free everything and end the process."""
+
+
+Command = Submit | Cancel | Shutdown
+
+
+class Loading(NamedTuple):
+    """The fraction of the model that is loaded, from 0 to 1."""
+
+    fraction: float
+
+
+class Loaded(NamedTuple):
+    """The model is ready.
+
+    engine: "paged" or "contiguous". context: tokens one sequence can hold.
+    notice: a sentence for the user, such as why this is not the engine they expected.
+    """
+
+    engine: str
+    context: int
+    notice: str | None
+
+
+class Fatal(NamedTuple):
+    """The model cannot be loaded, or the engine cannot go on; the process ends."""
+
+    error: OctavoError
+
+
+class Crashed(NamedTuple):
+    """An exception that nobody foresaw, as its last line and its traceback; the process ends."""
+
+    summary: str
+    traceback: str
+
+
+class TextDelta(NamedTuple):
+    """The next piece of an answer: whole characters, no part of a stop string."""
+
+    request_id: int
+    index: int
+    text: str
+
+
+class Notice(NamedTuple):
+    """A sentence for the user about how a request is answered."""
+
+    request_id: int
+    text: str
+
+
+class Finished(NamedTuple):
+    """One answer is complete.
+
+    token_ids: everything that was generated, a stop string included; text: without the stop string.
+    kv: KV memory of the engine while the request ran, at its highest.
+    """
+
+    request_id: int
+    index: int
+    text: str
+    token_ids: tuple[int, ...]
+    reason: FinishReason
+    stats: SequenceStats
+    kv: KvStats
+
+
+class Failed(NamedTuple):
+    """A request that gets no (further) answer; its last event."""
+
+    request_id: int
+    error: OctavoError
+
+
+TextEvent = TextDelta | PrefillEvent | Notice | Finished | Failed
+"""What a request produces: any number of events, then one Finished for each of its n answers, or one Failed."""
+
+Report = Loading | Loaded | Fatal | Crashed | TextEvent
+"""All that a worker sends."""

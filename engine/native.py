@@ -1,0 +1,66 @@
+"""The native libraries inside llama-cpp-python: version checked, opened once, and quiet.
+
+Everything native goes through `llama` (llama.cpp's functions, declared by llama-cpp-python) or
+`library` (the same handle, on which engine/ggml.py declares ggml's functions). Opening one of the
+.so files by path instead would load a second copy with its own backend registry.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes
+from collections.abc import Iterator
+
+import llama_cpp
+
+from engine.errors import UnsupportedLibrary
+
+TESTED_VERSION = "0.3.36"
+"""llama.cpp's C structures change without notice, so exactly one version is accepted."""
+
+if llama_cpp.__version__ != TESTED_VERSION:
+    raise UnsupportedLibrary(
+        f"Octavo was tested with llama-cpp-python {TESTED_VERSION}, but {llama_cpp.__version__} is installed: "
+        f"run 'pip install llama-cpp-python=={TESTED_VERSION}'."
+    )
+
+llama = llama_cpp.llama_cpp
+library = llama._lib
+
+LOG_INFO, LOG_WARN = 2, 3
+_LOG_CONTINUE = 5
+_recent: collections.deque[str] = collections.deque(maxlen=200)
+_level = 0
+_lowest = LOG_WARN
+
+
+@llama.llama_log_callback  # type: ignore[untyped-decorator]
+def _on_log(level: int, text: bytes, _user_data: object) -> None:
+    global _level  # noqa: PLW0603 - a continued line has the level of the line it continues
+    if level != _LOG_CONTINUE:
+        _level = level
+    if _level >= _lowest:
+        _recent.append(text.decode("utf-8", "replace").strip())
+
+
+llama.llama_log_set(_on_log, ctypes.c_void_p(0))
+library.ggml_log_set(_on_log, ctypes.c_void_p(0))
+llama.llama_backend_init()
+
+
+@contextlib.contextmanager
+def captured_log(lowest: int = LOG_WARN) -> Iterator[list[str]]:
+    """Collect what native code logs inside the block at level `lowest` or above, to explain a failure.
+
+    The list is filled when the block ends.
+    """
+    global _lowest  # noqa: PLW0603 - the callback has no other way to learn it
+    _recent.clear()
+    _lowest = lowest
+    lines: list[str] = []
+    try:
+        yield lines
+    finally:
+        _lowest = LOG_WARN
+        lines.extend(_recent)

@@ -1,0 +1,17 @@
+"""Numbers worded for people."""
+
+from __future__ import annotations
+
+_STEPS = ("KiB", "MiB", "GiB", "TiB")
+
+
+def format_bytes(n: int) -> str:
+    """Bytes in the largest binary unit that keeps the figure at 1 or more: 48,525,000,000 is "45.2 GiB"."""
+    if n < 1024:
+        return f"{n} bytes"
+    value = float(n)
+    for unit in _STEPS:
+        value /= 1024
+        if value < 1024 or unit == _STEPS[-1]:
+            break
+    return f"{value:,.1f} {unit}"

@@ -1,0 +1,120 @@
+"""The engine's own process: a failed assertion in native code ends this process and not the app.
+
+The parent is engine/client.py. The protocol is engine/messages.py: Load once, then commands down and
+tuples of reports up, over one connection that is also the lifeline: when it closes, the process ends.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import traceback
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+from engine.errors import OctavoError
+from engine.messages import (
+    Cancel,
+    Command,
+    Crashed,
+    Failed,
+    Fatal,
+    Load,
+    Loaded,
+    Loading,
+    Report,
+    Shutdown,
+    Submit,
+    TextEvent,
+)
+
+if TYPE_CHECKING:
+    from engine.generation import TextGeneration
+
+_PROGRESS_STEP = 0.01
+"""Loading is reported in steps of this fraction."""
+
+
+def main(descriptor: int) -> None:
+    """Serve the process that holds the other end of the connection, until it shuts this one down or is gone."""
+    faulthandler.enable()
+    _prepare_environment()
+    connection: Connection[tuple[Report, ...], Load | Command] = Connection(descriptor)
+    try:
+        _serve(connection)
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return  # the parent is gone, and with it everyone who waits for an answer
+
+
+def _prepare_environment() -> None:
+    """Settings that count only when they are made before native code is loaded.
+
+    GOMP_SPINCOUNT: threads of the OpenMP build wait by spinning; with the default count a decode step takes
+    seconds while other programs use the cores, with this one it is as fast when idle and stays usable.
+    GGML_NO_BACKTRACE: a failed assertion would start a debugger to print a trace, and take long over it.
+    """
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")
+
+
+def _serve(connection: Connection[tuple[Report, ...], Load | Command]) -> None:
+    load = connection.recv()
+    assert isinstance(load, Load)
+    try:
+        loaded, generation = _load(load, connection)
+        connection.send((loaded,))
+        _run(generation, connection)
+    except OctavoError as error:
+        connection.send((Fatal(error),))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        raise
+    except Exception as error:
+        summary = traceback.format_exception_only(error)[-1].strip()
+        connection.send((Crashed(summary, traceback.format_exc()),))
+
+
+def _load(load: Load, connection: Connection[tuple[Report, ...], Load | Command]) -> tuple[Loaded, TextGeneration]:
+    from engine.generation import TextGeneration  # noqa: PLC0415 - native code, only once the environment is set
+    from engine.loader import load_engine  # noqa: PLC0415
+    from engine.tokenizer import Tokenizer  # noqa: PLC0415
+
+    reported = 0.0
+
+    def report(fraction: float) -> None:
+        nonlocal reported
+        if fraction < reported + _PROGRESS_STEP:
+            return
+        reported = fraction
+        try:
+            connection.send((Loading(fraction),))
+        except OSError:
+            os._exit(0)  # the parent is gone; an exception would be lost in the native code that called us
+
+    engine, notice = load_engine(load.path, load.config, report)
+    return Loaded(engine.name, engine.context, notice), TextGeneration(engine, Tokenizer(load.path))
+
+
+def _run(generation: TextGeneration, connection: Connection[tuple[Report, ...], Load | Command]) -> None:
+    """Take commands as they come, wait for one when there is nothing to compute, and step otherwise."""
+    while True:
+        while not generation.has_work() or connection.poll():
+            command = connection.recv()
+            if isinstance(command, Shutdown):
+                generation.close()
+                return
+            events = _obey(command, generation)
+            if events:
+                connection.send(tuple(events))
+        events = generation.step()
+        if events:
+            connection.send(tuple(events))
+
+
+def _obey(command: Load | Command, generation: TextGeneration) -> list[TextEvent]:
+    if isinstance(command, Submit):
+        try:
+            return generation.submit(command.request_id, command.request)
+        except OctavoError as error:
+            return [Failed(command.request_id, error)]
+    assert isinstance(command, Cancel)
+    return generation.cancel(command.request_id, command.index)
