@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -242,9 +242,7 @@ class PackedAttention:
         self._slots.array[:] = slots
         if self._elements is not None:
             offsets = np.arange(self._channels, dtype=np.int64) * self._pool.stride
-            np.add(
-                slots[self._single_rows, None], offsets, out=self._elements.array.reshape(-1, self._channels)
-            )
+            np.add(slots[self._single_rows, None], offsets, out=self._elements.array.reshape(-1, self._channels))
         if self._single_ids is not None:
             self._single_ids.array[:] = self._single_rows
         for number, (segment, parts) in enumerate(zip(segments, self._parts, strict=True)):
@@ -264,7 +262,8 @@ class FlashAttention:
     def __init__(self, builder: GraphBuilder, pool: KvPool, segments: Sequence[Segment]) -> None:
         self._b = builder
         self._pool = pool
-        self._slots = builder.input_1d(ggml.I64, sum(segment.n_tokens for segment in segments))
+        self._n_tokens = sum(segment.n_tokens for segment in segments)
+        self._slots = builder.input_1d(ggml.I64, self._n_tokens)
         self._parts: list[_Part] = []
         row = 0
         for segment in segments:
@@ -274,12 +273,12 @@ class FlashAttention:
 
     def store(self, layer: int, plan: Attention, k: int, v: int) -> None:
         """See AttentionOps.store."""
-        b, n_tokens = self._b, self._slots.array.size
+        b = self._b
         for target, source, width in (
             (self._pool.k[layer], k, plan.head_dim_k * plan.n_head_kv),
             (self._pool.v[layer], v, plan.head_dim_v * plan.n_head_kv),
         ):
-            rows = ggml.reshape_2d(b.context, source, width, n_tokens)
+            rows = ggml.reshape_2d(b.context, source, width, self._n_tokens)
             b.expand(ggml.set_rows(b.context, target, rows, self._slots.tensor))
 
     def attend(self, layer: int, plan: Attention, q: int) -> int:
@@ -293,9 +292,7 @@ class FlashAttention:
             keys = self._stretch(self._pool.k[layer], plan.head_dim_k, plan.n_head_kv, span)
             values = self._stretch(self._pool.v[layer], plan.head_dim_v, plan.n_head_kv, span)
             queries = ggml.permute(context, rows, 0, 2, 1, 3)
-            out = ggml.flash_attn_ext(
-                context, queries, keys, values, part.mask.tensor, plan.scale, 0.0, 0.0
-            )
+            out = ggml.flash_attn_ext(context, queries, keys, values, part.mask.tensor, plan.scale, 0.0, 0.0)
             ggml.prec_set_acc(out, ggml.PREC_F32)
             out = ggml.reshape_2d(context, out, plan.head_dim_v * plan.n_head, part.n_tokens)
             outputs = out if outputs is None else ggml.concat(context, outputs, out, 1)
@@ -351,7 +348,7 @@ def _first_columns(spans: tuple[Span, ...], n_columns: int) -> tuple[Span, ...]:
     return tuple(kept)
 
 
-def _fill_mask(mask: NDArray[np.floating], keys: KeyView, start: int, n_tokens: int) -> None:
+def _fill_mask(mask: NDArray[Any], keys: KeyView, start: int, n_tokens: int) -> None:
     """0 where query `start + row` sees a column, minus infinity elsewhere; mask is [rows, columns]."""
     positions = keys.positions[: mask.shape[1]]
     if n_tokens == 1:

@@ -62,9 +62,7 @@ class Batch:
     output_rows: tuple[int, ...]
 
 
-def key_view(
-    runs: Sequence[Run], block_size: int, n_positions: int, *, padding: int, merge_limit: float
-) -> KeyView:
+def key_view(runs: Sequence[Run], block_size: int, n_positions: int, *, padding: int, merge_limit: float) -> KeyView:
     """How to read `n_positions` tokens that lie in `runs`, in position order.
 
     Several runs are read as one masked stretch when it is at most `merge_limit` times the sequence's length.

@@ -1,2 +1,203 @@
-"""placeholder until blocks lands"""
-class BlockTable: ...
+"""Blocks of the KV pool: who holds which (BlockAllocator), and where a sequence's tokens lie (BlockTable).
+
+Only ids are handled here; the tensors behind them belong to the KV pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.free_space import FreeSpace
+from engine.prefix_cache import PrefixCache
+
+BLOCK_SIZE = 16
+"""Tokens in a block."""
+
+GROWTH_ROOM = 128
+"""Blocks left free behind a sequence, if the pool is large enough, before the next sequence starts.
+
+2,048 slots: what most conversations need to stay in one run, and the step in which the V pool commits memory.
+"""
+
+
+class Run(NamedTuple):
+    """`n_blocks` consecutive block ids from `first_block` on, at consecutive places of a block table."""
+
+    first_block: int
+    n_blocks: int
+
+
+class BlockCopy(NamedTuple):
+    """Copy the K and V of a whole block of a KV group to another, in every layer."""
+
+    group: int
+    source: int
+    target: int
+
+
+class BlockTable:
+    """Block ids of one sequence in one KV group, in position order: position p lies in block p // block_size."""
+
+    def __init__(self, block_size: int = BLOCK_SIZE) -> None:
+        self.block_size = block_size
+        self._blocks: list[int] = []
+        self._runs: list[Run] = []
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    def __getitem__(self, index: int) -> int:
+        return self._blocks[index]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._blocks)
+
+    @property
+    def last(self) -> int | None:
+        """The last block id."""
+        return self._blocks[-1] if self._blocks else None
+
+    def append(self, block: int) -> None:
+        """Add a block at the end."""
+        if self._blocks and block == self._blocks[-1] + 1:
+            first_block, n_blocks = self._runs[-1]
+            self._runs[-1] = Run(first_block, n_blocks + 1)
+        else:
+            self._runs.append(Run(block, 1))
+        self._blocks.append(block)
+
+    def extend(self, blocks: Iterable[int]) -> None:
+        """Add blocks at the end."""
+        for block in blocks:
+            self.append(block)
+
+    def truncate(self, n_blocks: int) -> list[int]:
+        """Keep the first `n_blocks` and return the ids taken off, in position order."""
+        removed = self._blocks[n_blocks:]
+        del self._blocks[n_blocks:]
+        surplus = len(removed)
+        while surplus:
+            first_block, length = self._runs.pop()
+            if length > surplus:
+                self._runs.append(Run(first_block, length - surplus))
+            surplus -= min(surplus, length)
+        return removed
+
+    def runs(self) -> list[Run]:
+        """The table as maximal stretches of consecutive ids, in position order."""
+        return self._runs.copy()
+
+    def slot_mapping(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """Slots of positions start .. stop - 1: shape [stop - start]. The table must cover them."""
+        size = self.block_size
+        if stop == start + 1:
+            return np.array([self._blocks[start // size] * size + start % size], np.int64)
+        first = start // size
+        blocks = np.array(self._blocks[first : -(-stop // size)], np.int64)
+        slots = (blocks[:, None] * size + np.arange(size)).reshape(-1)
+        return slots[start - first * size : stop - first * size]
+
+
+class BlockAllocator:
+    """Owner of all block ids of one KV group. Each block is exactly one of
+
+    - free: nobody wants its content,
+    - cached: the prefix cache can find it, no sequence refers to it,
+    - in use: its reference count, the number of table entries that point at it, is above zero.
+
+    Cached blocks are evicted only when a block is needed and none is free.
+    """
+
+    def __init__(self, n_blocks: int, cache: PrefixCache) -> None:
+        self.n_blocks = n_blocks
+        self.cache = cache
+        self._free = FreeSpace(n_blocks)
+        self._ref_counts = [0] * n_blocks
+        # Tail-before-head eviction frees ids in descending order. Freed one by one, they would make runs of
+        # one block; a small batch (under 2 % of the pool) becomes an extent that is used in ascending order.
+        self._eviction_batch = min(32, max(1, n_blocks // 64))
+
+    @property
+    def n_available(self) -> int:
+        """Blocks that can be allocated: free or cached."""
+        return self._free.n_blocks + self.cache.n_evictable
+
+    @property
+    def n_used(self) -> int:
+        """Blocks that a sequence refers to."""
+        return self.n_blocks - self.n_available
+
+    def ref_count(self, block: int) -> int:
+        """How many table entries point at the block."""
+        return self._ref_counts[block]
+
+    def is_shared(self, block: int) -> bool:
+        """Whether more than one table entry points at the block, so that a writer must copy it first."""
+        return self._ref_counts[block] > 1
+
+    def can_allocate(self, n: int) -> bool:
+        """Whether `n` blocks can be had."""
+        return n <= self.n_available
+
+    def allocate(self, n: int, after: int | None = None) -> list[int]:
+        """Take `n` blocks, each with one reference, in the order in which they should be written.
+
+        after: the last block of the sequence that grows; its right neighbour is preferred, so that the
+        sequence stays in one run. `can_allocate(n)` must be true.
+        """
+        if not self.can_allocate(n):
+            raise RuntimeError(f"{n} blocks were asked for, but only {self.n_available} can be had")
+        if n > self._free.n_blocks:
+            wanted = max(n - self._free.n_blocks, self._eviction_batch)
+            for _ in range(min(wanted, self.cache.n_evictable)):
+                self._free.put(self.cache.evict())
+        blocks = []
+        for _ in range(n):
+            if after is not None and self._free.starts_at(after + 1):
+                after = self._free.take(after + 1)
+            else:
+                after = self._start_run()
+            self._ref_counts[after] = 1
+            blocks.append(after)
+        return blocks
+
+    def share(self, block: int) -> None:
+        """Add a reference to a block that is in use or cached."""
+        if self._ref_counts[block] == 0:
+            self.cache.hold(block)
+        self._ref_counts[block] += 1
+
+    def release(self, block: int) -> None:
+        """Drop a reference; after the last one a published block stays cached, any other is free.
+
+        A sequence releases its blocks from the tail to the head: the eviction order rests on that.
+        """
+        self._ref_counts[block] -= 1
+        if self._ref_counts[block] == 0 and not self.cache.retire(block):
+            self._free.put(block)
+
+    def _start_run(self) -> int:
+        """Take a block that is followed by room to grow, and that leaves room to whoever ends before it."""
+        start, length = self._free.longest()
+        # A sequence that ended may be continued by the next turn of its chat; it gets room while there is plenty.
+        has_neighbour = start > 0 and (self._ref_counts[start - 1] > 0 or length >= self.n_blocks // 4)
+        return self._free.take(start, min(GROWTH_ROOM, length // 2) if has_neighbour else 0)
+
+    def check_integrity(self, tables: Iterable[BlockTable]) -> None:
+        """Assert that every block is in exactly one state and every reference is accounted for; walks all blocks."""
+        counted = [0] * self.n_blocks
+        for table in tables:
+            for block in table:
+                counted[block] += 1
+        assert counted == self._ref_counts
+        free = [block for start, length in self._free.extents() for block in range(start, start + length)]
+        assert len(free) == len(set(free)) == self._free.n_blocks
+        assert all(self._ref_counts[block] == 0 and not self.cache.is_published(block) for block in free)
+        unreferenced = [block for block in range(self.n_blocks) if not self._ref_counts[block]]
+        assert set(free) == {block for block in unreferenced if not self.cache.is_published(block)}
+        assert self.cache.n_evictable == len(unreferenced) - len(free)
+        self.cache.check_integrity(self._ref_counts)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import enum
 import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -20,30 +19,11 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engine.errors import ModelFileError, PromptError
+from engine.messages import ChatMessage, Role
+from engine.printable import printable
 
 MAX_TEMPLATE_OUTPUT = 1 << 20
 """Characters a template may add to what the messages hold, before it is taken for a runaway loop."""
-
-
-class Role(enum.StrEnum):
-    """Who a message is from."""
-
-    SYSTEM = "system"
-    USER = "user"
-    ASSISTANT = "assistant"
-    TOOL = "tool"
-
-
-@dataclasses.dataclass(frozen=True)
-class ChatMessage:
-    """One turn of a chat. Raises PromptError for a role that is no `Role`: templates print it as control text."""
-
-    role: str
-    content: str
-
-    def __post_init__(self) -> None:
-        if self.role not in list(Role):
-            raise PromptError(f"A message has the role {self.role[:40]!r}: use {', '.join(Role)}.")
 
 
 class ChatTemplate:
@@ -67,7 +47,7 @@ class ChatTemplate:
             self._template = environment.from_string(source)
         except (jinja2.TemplateError, RecursionError) as error:
             raise ModelFileError(
-                f"The model's chat template cannot be compiled ({_one_line(error)}): use the model without a template."
+                f"The model's chat template cannot be compiled ({_words(error)}): use the model without it (--raw)."
             ) from error
 
     def render(self, messages: Sequence[ChatMessage], *, thinking: bool | None = None) -> str:
@@ -93,8 +73,8 @@ class ChatTemplate:
                 if all(message.content.strip() in text for message in arranged if message.role == Role.SYSTEM):
                     return text
         assert refusal is not None
-        verdict = "refused the messages" if isinstance(refusal, _Refusal) else "failed"
-        raise PromptError(f"The model's chat template {verdict}: {_one_line(refusal)}") from refusal
+        verdict = "refused the messages" if isinstance(refusal, _RefusalError) else "failed"
+        raise PromptError(f"The model's chat template {verdict}: {_words(refusal)}") from refusal
 
     def _render(self, messages: Sequence[ChatMessage], thinking: bool | None) -> str:
         variables: dict[str, Any] = {
@@ -127,9 +107,7 @@ def _merge_turns(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
 
 def _fold_system(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """Turn system messages into user messages, and join neighbours of one role."""
-    return _merge_turns(
-        [dataclasses.replace(m, role=Role.USER) if m.role == Role.SYSTEM else m for m in messages]
-    )
+    return _merge_turns([dataclasses.replace(m, role=Role.USER) if m.role == Role.SYSTEM else m for m in messages])
 
 
 _ARRANGEMENTS: tuple[Callable[[Sequence[ChatMessage]], list[ChatMessage]], ...] = (
@@ -144,18 +122,18 @@ def _limited(pieces: Iterator[str], limit: int) -> Iterator[str]:
     for piece in pieces:
         written += len(piece)
         if written > limit:
-            raise _Refusal("it writes without end.")
+            raise _RefusalError("it writes without end.")
         yield piece
 
 
-class _Refusal(Exception):
+class _RefusalError(Exception):
     """The template called `raise_exception`, or was stopped."""
 
 
 class _GenerationTag(Extension):
     """`{% generation %}`: transformers' mark around assistant text for training; here only its body counts."""
 
-    tags = {"generation"}
+    tags = {"generation"}  # noqa: RUF012 - jinja2 declares it as an instance variable
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)
@@ -163,7 +141,7 @@ class _GenerationTag(Extension):
 
 
 def _raise_exception(message: object) -> NoReturn:
-    raise _Refusal(str(message))
+    raise _RefusalError(str(message))
 
 
 def _strftime_now(form: str) -> str:
@@ -175,7 +153,6 @@ def _to_json(value: object, ensure_ascii: bool = False, **options: Any) -> str:
     return json.dumps(value, ensure_ascii=ensure_ascii, **options)
 
 
-def _one_line(error: Exception) -> str:
-    """The error's text, which a stranger's template may have written, safe to print."""
-    text = "".join(c if c.isprintable() else " " for c in str(error) or type(error).__name__)
-    return " ".join(text.split())[:300]
+def _words(error: Exception) -> str:
+    """What an error says, on one line: the author of the template may have written it."""
+    return " ".join(printable(str(error) or type(error).__name__).split())[:300]

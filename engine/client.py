@@ -31,7 +31,6 @@ from engine.messages import (
     Loaded,
     Loading,
     Report,
-    Shutdown,
     Submit,
     TextEvent,
     TextRequest,
@@ -40,8 +39,8 @@ from engine.messages import (
 Deliver = Callable[[TextEvent], object]
 """Receives the events of a request, on the client's reader thread: it must return at once and not raise."""
 
-_SHUTDOWN_S = 3.0
 _LOG_LINES = 20
+"""Lines of a dead process's log that are kept."""
 
 
 class EngineClient:
@@ -51,7 +50,9 @@ class EngineClient:
     EngineDied, and the next `load` or `submit` starts a fresh one.
     """
 
-    def __init__(self, path: Path, config: EngineConfig, on_loading: Callable[[float], object] = lambda _: None) -> None:
+    def __init__(
+        self, path: Path, config: EngineConfig, on_loading: Callable[[float], object] = lambda _: None
+    ) -> None:
         """`on_loading` receives the fraction that is loaded, from 0 to 1, on the client's reader thread."""
         self._load = Load(str(path), config)
         self._on_loading = on_loading
@@ -88,9 +89,9 @@ class EngineClient:
                 self._process.send(Cancel(request_id, index))
 
     def stream(self, request: TextRequest) -> Iterator[TextEvent]:
-        """The events of a request as they come. Leaving the loop early cancels the request.
+        """Send a request when the first event is asked for, and yield its events as they come.
 
-        Raises the error of a request that fails.
+        Leaving the loop early cancels the request. Raises the error of a request that fails.
         """
         events: queue.SimpleQueue[TextEvent] = queue.SimpleQueue()
         request_id = self.submit(request, events.put)
@@ -114,7 +115,7 @@ class EngineClient:
         return process.pid if process is not None and process.alive else None
 
     def close(self) -> None:
-        """End the process: politely when it is idle or generating, at once when it is still loading."""
+        """End the process at once, whatever it is doing; requests in it fail with EngineDied."""
         with self._lock:
             if self._process is not None:
                 self._process.close()
@@ -191,11 +192,8 @@ class _EngineProcess:
         self._reader.join()
 
     def close(self) -> None:
-        """End the process, with a moment to put things in order unless it is still loading."""
+        """End the process because nobody needs it any more."""
         self._verdict = EngineDied("The engine was closed.")
-        if self.loaded.done():
-            self.send(Shutdown())
-            self._reader.join(_SHUTDOWN_S)
         self.kill()
 
     def _read(self) -> None:

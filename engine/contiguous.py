@@ -14,18 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.config import EngineConfig
-from engine.errors import MemoryLimitError
+from engine.errors import OctavoError
 from engine.interface import Event
 from engine.llama_context import CHUNK, LlamaContext
-from engine.requests import check_prompt
-from engine.sampling import Sampler
+from engine.requests import check_request
+from engine.sampling import Sampler, check_sampling
 from engine.sequence import (
     FinishReason,
     KvStats,
     PrefillEvent,
     Request,
     Sequence,
-    SequenceStats,
     SequenceStatus,
     TokenEvent,
 )
@@ -49,11 +48,18 @@ class ContiguousEngine:
         self._waiting: list[Sequence] = []
         self._running: Sequence | None = None
         self._sampler: Sampler | None = None
-        self._n_requests = self._n_sequences = 0
+        self._n_requests = self._n_sequences = self._n_held_peak = 0
 
     def submit(self, request: Request) -> int:
-        """Queue a request and return its id. Raises PromptError when the prompt is empty or too long."""
-        check_prompt(len(request.prompt), self.context)
+        """Queue a request and return its id.
+
+        Raises PromptError when the prompt is empty or too long, no answer is asked for, or a sampling setting
+        has no meaning.
+        """
+        check_request(request, self.context)
+        check_sampling(request.sampling)
+        if not self.has_work():
+            self._n_held_peak = 0
         self._n_requests += 1
         for index in range(request.n):
             self._n_sequences += 1
@@ -73,25 +79,17 @@ class ContiguousEngine:
     def step(self) -> list[Event]:
         """Compute one chunk of a prompt, or one token; returns what it produced.
 
-        Raises MemoryLimitError when llama.cpp finds no memory for it; the answer is dropped.
+        Raises MemoryLimitError when llama.cpp finds no memory for it, ModelFileError when the model's output is
+        not a number; the answer is dropped.
         """
         sequence = self._running or self._start_next()
         if sequence is None:
             return []
-        chunk = sequence.token_ids[sequence.n_computed : sequence.n_computed + CHUNK]
         try:
-            logits = self._llama.decode(chunk)
-        except MemoryLimitError:
+            return self._advance(sequence)
+        except OctavoError:
             self._leave()
             raise
-        events: list[Event] = []
-        if sequence.n_computed < sequence.n_prompt:
-            done = sequence.n_computed + len(chunk)
-            events.append(PrefillEvent(sequence.request_id, done, sequence.n_prompt, sequence.n_reused))
-        sequence.n_computed += len(chunk)
-        if sequence.n_computed == len(sequence.token_ids):
-            events.append(self._next_token(sequence, logits))
-        return events
 
     def cancel(self, request_id: int, index: int | None = None) -> list[Event]:
         """End all answers of a request, or one of them; what was computed stays in the cache."""
@@ -116,7 +114,9 @@ class ContiguousEngine:
             blocks_total=self.context,
             blocks_used=n_used,
             blocks_cached=n_held - n_used,
+            blocks_peak=self._n_held_peak,
             bytes_used=min(n_used * self._llama.bytes_per_token, reserved),
+            bytes_peak=min(self._n_held_peak * self._llama.bytes_per_token, reserved),
             bytes_resident=reserved,
             bytes_contiguous_would_reserve=reserved,
         )
@@ -131,7 +131,7 @@ class ContiguousEngine:
         """Give the window to the first waiting sequence of the most urgent class."""
         if not self._waiting:
             return None
-        sequence = min(self._waiting, key=lambda waiting: (waiting.request.priority, waiting.sequence_id))
+        sequence = min(self._waiting, key=lambda waiting: waiting.rank)
         self._waiting.remove(sequence)
         self._running = sequence
         self._sampler = Sampler(
@@ -141,6 +141,21 @@ class ContiguousEngine:
         sequence.prefill_at = time.monotonic()
         sequence.n_computed = sequence.n_reused = self._llama.reuse_prefix(sequence.token_ids)
         return sequence
+
+    def _advance(self, sequence: Sequence) -> list[Event]:
+        """Compute the next chunk of what is known of the sequence, and the next token after the last chunk."""
+        chunk = sequence.token_ids[sequence.n_computed : sequence.n_computed + CHUNK]
+        logits = self._llama.decode(chunk)
+        self._n_held_peak = max(self._n_held_peak, len(self._llama.held))
+        in_prompt = sequence.n_computed < sequence.n_prompt
+        sequence.n_computed += len(chunk)
+        events: list[Event] = []
+        if in_prompt:
+            progress = PrefillEvent(sequence.request_id, sequence.n_computed, sequence.n_prompt, sequence.n_reused)
+            events.append(progress)
+        if sequence.n_computed == len(sequence.token_ids):
+            events.append(self._next_token(sequence, logits))
+        return events
 
     def _next_token(self, sequence: Sequence, logits: npt.NDArray[np.float32]) -> TokenEvent:
         """Draw a token and say whether it ends the answer."""
@@ -163,24 +178,10 @@ class ContiguousEngine:
         else:
             self._waiting.remove(sequence)
         sequence.status = SequenceStatus.FINISHED
-        return TokenEvent(sequence.request_id, sequence.index, token, reason, _stats(sequence))
+        return TokenEvent(sequence.request_id, sequence.index, token, reason, sequence.stats())
 
     def _leave(self) -> None:
         """End the running sequence's hold on the window."""
         if self._sampler is not None:
             self._sampler.close()
         self._running = self._sampler = None
-
-
-def _stats(sequence: Sequence) -> SequenceStats:
-    """What the answer cost; the times of what did not happen are 0."""
-    started, first, last = sequence.prefill_at, sequence.first_token_at, sequence.last_token_at
-    return SequenceStats(
-        prompt_tokens=sequence.n_prompt,
-        reused_tokens=sequence.n_reused,
-        computed_tokens=min(sequence.n_computed, sequence.n_prompt) - sequence.n_reused,
-        generated_tokens=sequence.n_generated,
-        ttft_s=first - sequence.submitted_at if first is not None else 0.0,
-        prefill_s=first - started if first is not None and started is not None else 0.0,
-        decode_s=last - first if first is not None and last is not None else 0.0,
-    )

@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from engine.chat_template import ChatMessage, Role
+from engine.messages import ChatMessage, Role
 
 _MARKS = range(0xF0000, 0x10FFFE)
 """The code points of Unicode's private use planes, in which texts have next to nothing."""

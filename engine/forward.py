@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from engine import ggml
 from engine.attention import SegmentShape, segment_shape
 from engine.batch import Batch
+from engine.blocks import BlockCopy
 from engine.devices import Device, cpu_device
 from engine.errors import DeviceError, MemoryLimitError
 from engine.graph import ForwardGraph, build_graph
 from engine.graph_builder import GraphBuilder
-from engine.kv_pool import BlockMove, KvPool
+from engine.kv_pool import KvPool
 from engine.plan import ModelPlan
 from engine.weights import Weights
 
@@ -56,14 +57,14 @@ class Forward:
             return None
         return self._read(graph.logits, len(batch.output_rows))
 
-    def move_blocks(self, moves: Sequence[BlockMove]) -> None:
+    def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
         """Copy K and V of whole blocks, in order."""
-        if not moves:
+        if not copies:
             return
         self._drop_live()
         n_layers = len(self._plan.layers)
-        builder = GraphBuilder(max_nodes=8 * n_layers * len(moves) + 8)
-        self._pool.add_moves(builder.context, builder.graph, moves)
+        builder = GraphBuilder(max_nodes=8 * n_layers * len(copies) + 8)
+        self._pool.add_copies(builder.context, builder.graph, copies)
         self._allocate(builder)
         self._compute(builder)
         builder.close()

@@ -12,7 +12,7 @@ from engine.detokenizer import Detokenizer
 from engine.interface import Engine
 from engine.interface import Event as EngineEvent
 from engine.messages import Finished, Notice, TextDelta, TextEvent, TextRequest
-from engine.sequence import FinishReason, KvStats, PrefillEvent, Request, TokenEvent
+from engine.sequence import FinishReason, PrefillEvent, Request, TokenEvent
 from engine.tokenizer import Tokenizer
 
 NO_TEMPLATE = "This model has no chat template, so it continues your text instead of answering it."
@@ -29,11 +29,10 @@ class _Answer:
 
 @dataclass
 class _Running:
-    """A request in the engine; `kv` is the engine's memory when most blocks were used."""
+    """A request in the engine."""
 
     request_id: int
     answers: dict[int, _Answer]
-    kv: KvStats
 
 
 class TextGeneration:
@@ -60,18 +59,18 @@ class TextGeneration:
             if not self._said_no_template:
                 events.append(Notice(request_id, NO_TEMPLATE))
                 self._said_no_template = True
+        answers = {index: _Answer(Detokenizer(self._tokenizer, request.stop)) for index in range(request.n)}
         engine_id = self._engine.submit(
             Request(
                 prompt=prompt,
                 sampling=request.sampling,
                 max_tokens=request.max_tokens,
-                stop_tokens=frozenset(self._tokenizer.stop_tokens),
+                stop_tokens=self._tokenizer.stop_tokens,
                 priority=request.priority,
                 n=request.n,
             )
         )
-        answers = {index: _Answer(Detokenizer(self._tokenizer, request.stop)) for index in range(request.n)}
-        self._running[engine_id] = _Running(request_id, answers, self._engine.kv_stats())
+        self._running[engine_id] = _Running(request_id, answers)
         return events
 
     def has_work(self) -> bool:
@@ -80,9 +79,7 @@ class TextGeneration:
 
     def step(self) -> list[TextEvent]:
         """Run the engine for one step and return what it produced, as text."""
-        events = self._engine.step()
-        self._watch_memory()
-        return self._as_text(events)
+        return self._as_text(self._engine.step())
 
     def cancel(self, request_id: int, index: int | None = None) -> list[TextEvent]:
         """End all answers of a request, or one of them, with what they have so far. Unknown ids are ignored."""
@@ -90,17 +87,6 @@ class TextGeneration:
             if running.request_id == request_id:
                 return self._as_text(self._engine.cancel(engine_id, index))
         return []
-
-    def close(self) -> None:
-        """Free the engine and the vocabulary."""
-        self._engine.close()
-        self._tokenizer.close()
-
-    def _watch_memory(self) -> None:
-        now = self._engine.kv_stats()
-        for running in self._running.values():
-            if now.blocks_used >= running.kv.blocks_used:
-                running.kv = now
 
     def _as_text(self, events: list[EngineEvent]) -> list[TextEvent]:
         return [text_event for event in events for text_event in self._translate(event)]
@@ -145,7 +131,7 @@ class TextGeneration:
                 token_ids=tuple(answer.token_ids),
                 reason=reason,
                 stats=event.stats,
-                kv=running.kv,
+                kv=self._engine.kv_stats(),
             )
         )
         del running.answers[event.index]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from engine.errors import ModelFileError
 from engine.native import captured_log, library
-from engine.printable import printable, quoted
+from engine.printable import one_line, quoted
 
 NEWEST_VERSION = 3
 """Version of the format that this ggml writes; it also reads version 2."""
@@ -29,7 +29,8 @@ _LFS_POINTER = b"version https://git-lfs"
 _MAX_DIMS = 4
 
 
-class LongArray(NamedTuple):
+@dataclass(frozen=True)
+class LongArray:
     """Stands for an array of more than LONGEST_ARRAY elements, of which only the length `n` is kept."""
 
     n: int
@@ -81,7 +82,7 @@ class GgufFile:
         with captured_log() as log:
             context = library.gguf_init_from_file(os.fsencode(path), _InitParams(no_alloc=True, ctx=None))
         if not context:
-            raise ModelFileError(f"{_named(path)} is damaged or was not downloaded completely{_reason(log)}.")
+            raise ModelFileError(f"{_named(path)} is damaged or incomplete{_reason(log)}: download it again.")
         try:
             metadata = _unique(path, _read_metadata(context))
             tensors = _unique(path, ((tensor.name, tensor) for tensor in _read_tensors(context)))
@@ -92,7 +93,7 @@ class GgufFile:
 
 
 def _named(path: Path) -> str:
-    return f"The model file '{printable(str(path))}'"
+    return f"The model file '{one_line(str(path))}'"
 
 
 def _check_beginning(path: Path) -> int:
@@ -100,17 +101,17 @@ def _check_beginning(path: Path) -> int:
     try:
         status = os.stat(path)
         if stat.S_ISDIR(status.st_mode):
-            raise ModelFileError(f"'{printable(str(path))}' is a folder: give the path of a .gguf file in it.")
+            raise ModelFileError(f"'{one_line(str(path))}' is a folder: give the path of a .gguf file in it.")
         if not stat.S_ISREG(status.st_mode):
-            raise ModelFileError(f"'{printable(str(path))}' is not a regular file: give the path of a .gguf file.")
+            raise ModelFileError(f"'{one_line(str(path))}' is not a regular file: give the path of a .gguf file.")
         with path.open("rb") as file:
             beginning = file.read(max(8, len(_LFS_POINTER)))
     except FileNotFoundError:
-        raise ModelFileError(f"There is no model file '{printable(str(path))}': check the path.") from None
+        raise ModelFileError(f"There is no model file '{one_line(str(path))}': check the path.") from None
     except PermissionError:
         raise ModelFileError(f"{_named(path)} may not be read by this user: check its permissions.") from None
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL character
-        raise ModelFileError(f"{_named(path)} cannot be read ({printable(str(error))}).") from None
+        raise ModelFileError(f"{_named(path)} cannot be read ({one_line(str(error))}).") from None
 
     if not beginning:
         raise ModelFileError(f"{_named(path)} is empty: download it again.")
@@ -149,7 +150,7 @@ def _reason(log: list[str]) -> str:
     line = next((line for line in log if line), "")
     function, separator, text = line.partition(": ")
     text = text if separator and function.isidentifier() else line
-    return f" ({printable(text).rstrip('.')})" if text else ""
+    return f" ({one_line(text).rstrip('.')})" if text else ""
 
 
 def _unique(path: Path, entries: Iterator[tuple[str, _Entry]]) -> dict[str, _Entry]:
@@ -157,7 +158,7 @@ def _unique(path: Path, entries: Iterator[tuple[str, _Entry]]) -> dict[str, _Ent
     result: dict[str, _Entry] = {}
     for name, value in entries:
         if name in result:
-            raise ModelFileError(f"{_named(path)} is damaged: the name {quoted(name)} occurs twice.")
+            raise ModelFileError(f"{_named(path)} is damaged: the name {quoted(name)} occurs twice; download it again.")
         result[name] = value
     return result
 

@@ -22,10 +22,11 @@ _DTYPES: dict[int, type[np.generic]] = {
 class Input:
     """A tensor that is written before each run.
 
-    array: its memory, with the dimensions in numpy's order (ggml's reversed); set by `bind_inputs`.
+    shape: in numpy's order (ggml's reversed). array: its memory; set by `bind_inputs`.
     """
 
     tensor: int
+    shape: tuple[int, ...]
     array: NDArray[np.generic] = field(default_factory=lambda: np.empty(0))
 
 
@@ -40,17 +41,17 @@ class GraphBuilder:
 
     def input_1d(self, tensor_type: int, n: int) -> Input:
         """A vector [n] to be written before each run."""
-        return self._input(ggml.new_tensor_1d(self.context, tensor_type, n))
+        return self._input(ggml.new_tensor_1d(self.context, tensor_type, n), (n,))
 
     def input_2d(self, tensor_type: int, ne0: int, ne1: int) -> Input:
         """A matrix [ne0, ne1] to be written before each run."""
-        return self._input(ggml.new_tensor_2d(self.context, tensor_type, ne0, ne1))
+        return self._input(ggml.new_tensor_2d(self.context, tensor_type, ne0, ne1), (ne1, ne0))
 
-    def _input(self, tensor: int) -> Input:
+    def _input(self, tensor: int, shape: tuple[int, ...]) -> Input:
         # The output flag keeps the allocator from giving the memory to another node after its last use.
         ggml.set_input(tensor)
         ggml.set_output(tensor)
-        self._inputs.append(Input(tensor))
+        self._inputs.append(Input(tensor, shape))
         return self._inputs[-1]
 
     def expand(self, tensor: int) -> None:
@@ -69,15 +70,13 @@ class GraphBuilder:
         An input that no node reads is not allocated; its array takes the writes and nothing else.
         """
         for item in self._inputs:
-            head = ggml.head(item.tensor)
-            dtype = np.dtype(_DTYPES[head.type])
-            shape = tuple(n for n in reversed(head.ne[:2]) if n != 1) or (1,)
+            dtype = np.dtype(_DTYPES[ggml.head(item.tensor).type])
             address = ggml.get_data(item.tensor)
             if address:
                 memory = (ctypes.c_char * ggml.nbytes(item.tensor)).from_address(address)
-                item.array = np.frombuffer(memory, dtype).reshape(shape)
+                item.array = np.frombuffer(memory, dtype).reshape(item.shape)
             else:
-                item.array = np.empty(shape, dtype)
+                item.array = np.empty(item.shape, dtype)
 
     def close(self) -> None:
         """Free the graph and its tensors' descriptions."""

@@ -12,10 +12,13 @@ import numpy as np
 
 from engine.errors import ModelFileError, UnsupportedModel
 from engine.gguf_file import GgufFile, LongArray
-from engine.printable import printable, quoted
+from engine.printable import one_line, quoted
 
 MAX_LAYERS = 512
 """LLAMA_MAX_LAYERS of llama.cpp."""
+
+MAX_ROPE_FACTOR = 2.0**20
+"""Far beyond any real extension of a context, and well within what F32 can invert."""
 
 _MAX_SIZE = 2**31 - 1
 """ggml keeps head sizes, positions and token ids in 32 bits."""
@@ -119,6 +122,8 @@ class Hyperparameters:
         if scaling not in ("none", "linear", "yarn"):
             raise keys.unsupported(f"rope scaling of type {quoted(scaling)}")
         factor = keys.number("rope.scaling.factor", keys.number("rope.scale_linear", 0.0))
+        if factor and not 1 <= factor <= MAX_ROPE_FACTOR:
+            raise keys.unsupported(f"a rope scaling factor of {factor:g}")
         return cls(
             n_layer=keys.size("block_count", most=MAX_LAYERS),
             embedding=embedding,
@@ -138,30 +143,28 @@ class Hyperparameters:
 
     def rope(self, mode: int, factors: str | None) -> Rope:
         """Parameters of ggml_rope_ext, as llama.cpp's default context settings derive them (llama-context.cpp)."""
-        attn_factor = self.rope_attn_factor
-        if self.rope_yarn:
-            attn_factor *= _yarn_attn_factor(self.rope_factor)
+        freq_scale = 1 / self.rope_factor
         return Rope(
             mode=mode,
             n_dims=self.head_dim,
             n_ctx_orig=self.rope_n_ctx_orig,
             freq_base=self.rope_freq_base,
-            freq_scale=1 / self.rope_factor,
+            freq_scale=freq_scale,
             ext_factor=1.0 if self.rope_yarn else 0.0,
-            attn_factor=attn_factor,
+            attn_factor=self.rope_attn_factor * (_yarn_attn_factor(freq_scale) if self.rope_yarn else 1.0),
             beta_fast=32.0,
             beta_slow=1.0,
             factors=factors,
         )
 
 
-def _yarn_attn_factor(factor: float) -> float:
-    """YaRN scales attention by 1 + 0.1·ln(factor) (arXiv:2309.00071). ggml multiplies by that itself, so
-    llama.cpp divides by it again; for factors below 1 it divides only. In F32, to round as llama.cpp does.
+def _yarn_attn_factor(freq_scale: float) -> float:
+    """YaRN multiplies queries and keys by 1 + 0.1·ln(1 / freq_scale) (arXiv:2309.00071). ggml does so itself, and
+    llama.cpp, which does it too, divides by it again: 1, but for rounding in F32, which is repeated here.
     """
-    one, growth = np.float32(1), np.float32(0.1) * np.log(np.float32(factor))
-    magnitude = one if factor <= 1 else one + growth
-    return float(magnitude * (one / (one + growth)))
+    factor = np.float32(1) / np.float32(freq_scale)
+    magnitude = np.float32(1) + np.float32(0.1) * np.float32(math.log(factor))
+    return float(magnitude * (np.float32(1) / magnitude))
 
 
 class _Keys:
@@ -220,7 +223,7 @@ class _Keys:
         return f"key {quoted(self.prefix + key)}"
 
     def damaged(self, what: str) -> ModelFileError:
-        return ModelFileError(f"'{printable(self.file.path.name)}' is damaged: {what}; download it again.")
+        return ModelFileError(f"'{one_line(self.file.path.name)}' is damaged: {what}; download it again.")
 
     def unsupported(self, what: str) -> UnsupportedModel:
-        return UnsupportedModel(f"The paged engine cannot run '{printable(self.file.path.name)}': it has {what}.")
+        return UnsupportedModel(f"The paged engine cannot run '{one_line(self.file.path.name)}': it has {what}.")

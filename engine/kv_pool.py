@@ -19,10 +19,10 @@ import math
 import mmap
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from engine import ggml
+from engine.blocks import BlockCopy
 from engine.devices import Device
 from engine.errors import MemoryLimitError
 from engine.plan import KvGroup
@@ -56,13 +56,9 @@ class KvLayout(enum.Enum):
         return 1.3 if self is KvLayout.PACKED else math.inf
 
 
-@dataclass(frozen=True)
-class BlockMove:
-    """Copy the K and V of one block to another, in every layer of a KV group."""
-
-    group: int
-    source: int
-    target: int
+def bytes_per_slot(groups: tuple[KvGroup, ...]) -> int:
+    """Bytes of one token's K and V in all layers."""
+    return sum(len(group.layers) * group.n_head_kv * (group.head_dim_k + group.head_dim_v) * 2 for group in groups)
 
 
 class KvPool:
@@ -82,9 +78,7 @@ class KvPool:
         self.block_size = block_size
         self.n_slots = n_blocks * block_size
         self.stride = _odd_tiles(self.n_slots + layout.padding)
-        self.bytes_per_slot = sum(
-            len(group.layers) * group.n_head_kv * (group.head_dim_k + group.head_dim_v) * 2 for group in groups
-        )
+        self.bytes_per_slot = bytes_per_slot(groups)
         self._groups = groups
         n_layers = sum(len(group.layers) for group in groups)
         self._context = ggml.init(ggml.InitParams(ggml.tensor_overhead() * 2 * n_layers, None, True))
@@ -141,15 +135,15 @@ class KvPool:
             return int(ggml.backend_buffer_get_size(self._buffer))
         return _resident_bytes(self._address, len(self._mapping))
 
-    def add_moves(self, context: int, graph: int, moves: Iterable[BlockMove]) -> None:
-        """Append to `graph` the copies of whole blocks, layer by layer."""
-        for move in moves:
-            group = self._groups[move.group]
+    def add_copies(self, context: int, graph: int, copies: Iterable[BlockCopy]) -> None:
+        """Append to `graph` the copies of whole blocks, in order, in every layer of their groups."""
+        for copy in copies:
+            group = self._groups[copy.group]
             for layer in group.layers:
                 value_axis = 0 if self.layout is KvLayout.PACKED else 1
                 for tensor, slot_axis in ((self.k[layer], 1), (self.v[layer], value_axis)):
-                    source = self._block_view(context, tensor, slot_axis, move.source)
-                    target = self._block_view(context, tensor, slot_axis, move.target)
+                    source = self._block_view(context, tensor, slot_axis, copy.source)
+                    target = self._block_view(context, tensor, slot_axis, copy.target)
                     ggml.build_forward_expand(graph, ggml.cpy(context, source, target))
 
     def _block_view(self, context: int, tensor: int, slot_axis: int, block: int) -> int:

@@ -15,7 +15,7 @@ from engine.devices import Device, find_device
 from engine.errors import MemoryLimitError, ModelFileError, UnsupportedModel
 from engine.gguf_file import GgufFile, LongArray
 from engine.memory import available_memory, choose_context
-from engine.native import LOG_INFO, captured_log, llama
+from engine.native import LOG_ERROR, LOG_INFO, captured_log, llama
 from engine.printable import printable, quoted
 from engine.threads import usable_cores
 
@@ -24,6 +24,9 @@ CHUNK = 512
 
 _RESERVED = re.compile(r"(?:KV|RS) buffer size = +([\d.]+) MiB")
 """How llama.cpp 0.3.36 logs each buffer that it allocates for keys and values or for recurrent states."""
+
+_LOG_PREFIX = re.compile(r"(?:\w+: |error loading model: )*")
+"""Names of llama.cpp's functions before what one of its log lines says."""
 
 
 class LlamaContext:
@@ -46,22 +49,28 @@ class LlamaContext:
         self.held: list[int] = []
         file = GgufFile.open(path)
         device = find_device(config.device)
+        available = available_memory()
         self._model = _load_model(file, device, progress)
         try:
             self.bytes_per_token = kv_bytes_per_token(file)
             self.n_vocab: int = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(self._model))
             self._window: int = llama.llama_model_n_swa(self._model)
-            self.context = choose_context(
-                config.context,
-                llama.llama_model_n_ctx_train(self._model),
-                max(1, self.bytes_per_token),
-                available_memory() if device.kind == "cpu" else find_device(config.device).memory_free,
-            )
+            if device.kind == "cpu":  # weights mapped from the file count as available, but are needed
+                available = max(0, available - llama.llama_model_size(self._model))
+            else:
+                available = find_device(config.device).memory_free
+            n_trained = llama.llama_model_n_ctx_train(self._model)
+            self.context = choose_context(config.context, n_trained, max(1, self.bytes_per_token), available)
             self._context, self.bytes_reserved = _new_context(self._model, self.context, config.threads, flash)
+            self._memory = llama.llama_get_memory(self._context)
+            if llama.llama_model_has_encoder(self._model) or not self._memory:
+                raise UnsupportedModel(
+                    f"'{printable(path)}' (architecture {quoted(file.architecture)}) is not a model that continues "
+                    f"a text: choose a chat or text-generation model."
+                )
         except BaseException:
             self.close()
             raise
-        self._memory = llama.llama_get_memory(self._context)
 
     def reuse_prefix(self, prompt: Sequence[int]) -> int:
         """Keep the longest beginning of `prompt` that the cache holds, drop the rest; returns its length.
@@ -87,7 +96,7 @@ class LlamaContext:
         Raises MemoryLimitError when llama.cpp finds no memory for the computation.
         """
         ids = (llama.llama_token * len(tokens))(*tokens)
-        with captured_log() as log:
+        with captured_log(LOG_ERROR) as log:
             status = llama.llama_decode(self._context, llama.llama_batch_get_one(ids, len(tokens)))
         if status != 0:
             llama.llama_memory_clear(self._memory, False)
@@ -144,16 +153,15 @@ def _load_model(file: GgufFile, device: Device, progress: Callable[[float], None
     params.devices = ctypes.cast(handles, ctypes.c_void_p)
     params.n_gpu_layers = 0 if device.kind == "cpu" else -1
     params.progress_callback = on_progress
-    with captured_log() as log:
+    with captured_log(LOG_ERROR) as log:
         model = llama.llama_model_load_from_file(os.fsencode(file.path), params)
+    if not model and any("unknown model architecture" in line for line in log):
+        raise UnsupportedModel(
+            f"llama.cpp does not know the architecture {quoted(file.architecture)} of '{printable(str(file.path))}': "
+            f"a newer version of Octavo may run it."
+        )
     if not model:
         raise ModelFileError(f"llama.cpp cannot load '{printable(str(file.path))}'{_reason(log)}.")
-    if llama.llama_model_has_encoder(model) or not llama.llama_model_has_decoder(model):
-        llama.llama_model_free(model)
-        raise UnsupportedModel(
-            f"'{printable(str(file.path))}' (architecture {quoted(file.architecture)}) is not a model that "
-            f"continues a text: choose a chat or text-generation model."
-        )
     return int(model)
 
 
@@ -169,15 +177,16 @@ def _new_context(model: int, n_tokens: int, threads: int | None, flash: bool | N
     with captured_log(LOG_INFO) as log:
         context = llama.llama_init_from_model(model, params)
     if not context:
+        errors = [line for line in log if "failed" in line]
         raise MemoryLimitError(
-            f"llama.cpp could not create a context of {n_tokens:,} tokens{_reason(log)}: use a smaller --context."
+            f"llama.cpp could not create a context of {n_tokens:,} tokens{_reason(errors)}: use a smaller --context."
         )
     reserved = sum(float(match[1]) for line in log if (match := _RESERVED.search(line)))
     return int(context), round(reserved * 2**20)
 
 
 def _reason(log: Sequence[str]) -> str:
-    """The last thing llama.cpp logged, without the name of its function, for use before the end of a sentence."""
-    line = next((line for line in reversed(log) if line), "")
-    text = line.partition(": ")[2] or line
+    """The first error that llama.cpp logged, which its later ones only repeat, for use within a sentence."""
+    line = next((line for line in log if line), "")
+    text = _LOG_PREFIX.sub("", line)
     return f" ({printable(text).rstrip('.')})" if text else ""

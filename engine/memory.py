@@ -85,7 +85,7 @@ def choose_context(requested: int | None, trained: int, bytes_per_token: int, av
         if needed <= available:
             return requested
         fits = available // bytes_per_token // _CONTEXT_STEP * _CONTEXT_STEP
-        advice = f"use --context {fits} or less" if fits else "close other programs, or use a smaller model"
+        advice = f"use --context {fits} or less to fit" if fits else "close other programs, or use a smaller model"
         raise MemoryLimitError(
             f"A context of {requested:,} tokens needs {format_bytes(needed)} of KV memory, "
             f"{format_bytes(available)} are available: {advice}."

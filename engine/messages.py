@@ -7,8 +7,7 @@ happens in the engine's process.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from engine.config import EngineConfig
 from engine.errors import OctavoError, PromptError
@@ -47,7 +46,7 @@ class TextRequest:
     """
 
     prompt: str | tuple[ChatMessage, ...]
-    sampling: SamplingParams = SamplingParams()
+    sampling: SamplingParams = field(default_factory=SamplingParams)
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     priority: Priority = Priority.INTERACTIVE
@@ -63,41 +62,42 @@ class TextRequest:
             raise PromptError("The prompt is not valid Unicode: write it in UTF-8.") from None
 
 
-class Load(NamedTuple):
+@dataclass(frozen=True)
+class Load:
     """First message to a worker: which model, and how to run it."""
 
     path: str
     config: EngineConfig
 
 
-class Submit(NamedTuple):
+@dataclass(frozen=True)
+class Submit:
     """A request under an id that the sender chose."""
 
     request_id: int
     request: TextRequest
 
 
-class Cancel(NamedTuple):
+@dataclass(frozen=True)
+class Cancel:
     """End all answers of a request, or the one at `index`."""
 
     request_id: int
     index: int | None
 
 
-class Shutdown(NamedTuple):
-    """Free everything and end the process."""
+Command = Submit | Cancel
 
 
-Command = Submit | Cancel | Shutdown
-
-
-class Loading(NamedTuple):
+@dataclass(frozen=True)
+class Loading:
     """The fraction of the model that is loaded, from 0 to 1."""
 
     fraction: float
 
 
-class Loaded(NamedTuple):
+@dataclass(frozen=True)
+class Loaded:
     """The model is ready.
 
     engine: "paged" or "contiguous". context: tokens one sequence can hold.
@@ -109,20 +109,23 @@ class Loaded(NamedTuple):
     notice: str | None
 
 
-class Fatal(NamedTuple):
+@dataclass(frozen=True)
+class Fatal:
     """The model cannot be loaded, or the engine cannot go on; the process ends."""
 
     error: OctavoError
 
 
-class Crashed(NamedTuple):
+@dataclass(frozen=True)
+class Crashed:
     """An exception that nobody foresaw, as its last line and its traceback; the process ends."""
 
     summary: str
     traceback: str
 
 
-class TextDelta(NamedTuple):
+@dataclass(frozen=True)
+class TextDelta:
     """The next piece of an answer: whole characters, no part of a stop string."""
 
     request_id: int
@@ -130,18 +133,20 @@ class TextDelta(NamedTuple):
     text: str
 
 
-class Notice(NamedTuple):
+@dataclass(frozen=True)
+class Notice:
     """A sentence for the user about how a request is answered."""
 
     request_id: int
     text: str
 
 
-class Finished(NamedTuple):
+@dataclass(frozen=True)
+class Finished:
     """One answer is complete.
 
     token_ids: everything that was generated, a stop string included; text: without the stop string.
-    kv: KV memory of the engine while the request ran, at its highest.
+    kv: KV memory of the engine when the answer had ended.
     """
 
     request_id: int
@@ -153,7 +158,8 @@ class Finished(NamedTuple):
     kv: KvStats
 
 
-class Failed(NamedTuple):
+@dataclass(frozen=True)
+class Failed:
     """A request that gets no (further) answer; its last event."""
 
     request_id: int

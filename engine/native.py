@@ -10,11 +10,16 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
+import os
 from collections.abc import Iterator
 
-import llama_cpp
-
 from engine.errors import UnsupportedLibrary
+
+# Threads of GNU's OpenMP wait by spinning. With the default count a step takes up to 500 times as long when other
+# programs are busy; this one costs nothing measurable when they are not. It counts only if set before loading.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+import llama_cpp
 
 TESTED_VERSION = "0.3.36"
 """llama.cpp's C structures change without notice, so exactly one version is accepted."""
@@ -28,7 +33,7 @@ if llama_cpp.__version__ != TESTED_VERSION:
 llama = llama_cpp.llama_cpp
 library = llama._lib
 
-LOG_INFO, LOG_WARN = 2, 3
+LOG_INFO, LOG_WARN, LOG_ERROR = 2, 3, 4
 _LOG_CONTINUE = 5
 _recent: collections.deque[str] = collections.deque(maxlen=200)
 _level = 0

@@ -15,7 +15,7 @@ from engine.architectures import ARCHITECTURES, Architecture
 from engine.errors import ModelFileError, UnsupportedModel
 from engine.gguf_file import GgufFile, TensorInfo
 from engine.hyperparameters import Hyperparameters, Rope
-from engine.printable import printable, quoted
+from engine.printable import one_line, quoted
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,11 @@ class ModelPlan:
 
         Raises UnsupportedModel if the architecture has no row, or the file has a tensor, a key or a type that
         the plan does not account for: a graph that ignored it would be silently wrong. Raises ModelFileError
-        if tensors are missing or their shapes disagree with the hyper-parameters.
+        if it holds no language model, tensors are missing or their shapes disagree with the hyper-parameters.
         """
+        kind = file.metadata.get("general.type")
+        if kind in ("adapter", "imatrix", "mmproj"):
+            raise ModelFileError(f"{_file_name(file)} holds no language model but {quoted(str(kind))} data for one.")
         architecture = ARCHITECTURES.get(file.architecture)
         if architecture is None:
             raise UnsupportedModel(
@@ -130,7 +133,7 @@ class ModelPlan:
 
 
 def _file_name(file: GgufFile) -> str:
-    return f"'{printable(file.path.name)}'"
+    return f"'{one_line(file.path.name)}'"
 
 
 _F32 = 0

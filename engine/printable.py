@@ -30,11 +30,16 @@ def printable(text: str) -> str:
     return _UNSAFE.sub(_picture, text)
 
 
+def one_line(text: str) -> str:
+    """The same, with tabs and newlines replaced by their control pictures too."""
+    return printable(text).translate(_ONE_LINE)
+
+
 def quoted(name: str, limit: int = 80) -> str:
-    """A name from a file for use inside a sentence: printable, on one line, in quotes, at most `limit` characters."""
+    """A name from a file for use inside a sentence: on one line, in quotes, at most `limit` of its characters."""
     if len(name) > limit:
         name = name[: limit - 1] + "…"
-    return f"'{printable(name).translate(_ONE_LINE)}'"
+    return f"'{one_line(name)}'"
 
 
 _ONE_LINE = {ord("\t"): "␉", ord("\n"): "␊"}

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from engine.errors import PromptError
+from engine.sequence import Request
+
+
+def check_request(request: Request, context: int) -> None:
+    """Refuse a request that no engine with a window of `context` tokens can answer. Raises PromptError."""
+    check_prompt(len(request.prompt), context)
+    if request.max_tokens is not None and request.max_tokens < 1:
+        raise PromptError(f"An answer of {request.max_tokens} tokens was asked for: ask for at least one.")
+    if request.n < 1:
+        raise PromptError(f"{request.n} answers were asked for: ask for at least one.")
 
 
 def check_prompt(n_prompt: int, context: int) -> None:
-    """Refuse a prompt of `n_prompt` tokens that cannot be answered in a window of `context` tokens.
+    """Refuse a prompt of `n_prompt` tokens that leaves no room for an answer in a window of `context` tokens.
 
-    One token of the window is for the answer, so a prompt holds at most `context` - 1. Raises PromptError.
+    It holds at most `context` - 1 tokens of prompt. Raises PromptError.
     """
     if n_prompt == 0:
         raise PromptError("The prompt is empty: give it at least one word.")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from engine.blocks import BlockTable
+if TYPE_CHECKING:  # they need numpy, and the app imports this module without it
+    from engine.blocks import BlockTable
+    from engine.prefix_cache import CachedBlock
 
 
 class Priority(enum.IntEnum):
@@ -59,10 +61,12 @@ class Request:
 
 @dataclass(frozen=True)
 class SequenceStats:
-    """What one answer cost; times in seconds from `submit`, on a monotonic clock.
+    """What one answer cost; times in seconds from `submit`, on a monotonic clock, 0 for what did not happen.
 
-    reused/computed: prompt tokens found in the prefix cache / prompt tokens actually run.
-    prefill_s: from the first step that ran a part of the prompt to the first token; decode_s: from the first token to the last.
+    reused/computed: prompt tokens found in the cache / prompt tokens actually run; what is computed again after
+    a preemption is not counted. Of n answers, the first computes the prompt and the others reuse all of it.
+    prefill_s: from the first step that ran a part of the prompt to the first token.
+    decode_s: from the first token to the last.
     """
 
     prompt_tokens: int
@@ -83,7 +87,7 @@ class TokenEvent(NamedTuple):
     """
 
     request_id: int
-    index: int
+    index: int  # type: ignore[assignment] # hides tuple.index, which an event has no use for
     token_id: int | None
     finish: FinishReason | None = None
     stats: SequenceStats | None = None
@@ -101,7 +105,8 @@ class PrefillEvent(NamedTuple):
 class KvStats(NamedTuple):
     """KV memory of an engine. Blocks are counted in use (referenced by a sequence) and cached (reusable).
 
-    bytes_used: blocks in use, times the bytes of a block. bytes_resident: physical memory behind the pool.
+    blocks_peak: most blocks in use at once since the engine last had nothing to do. bytes_used, bytes_peak: blocks
+    in use and their peak, times the bytes of a block. bytes_resident: physical memory behind the pool.
     bytes_contiguous_would_reserve: what a contiguous cache of the same window holds from the start.
     """
 
@@ -109,7 +114,9 @@ class KvStats(NamedTuple):
     blocks_total: int
     blocks_used: int
     blocks_cached: int
+    blocks_peak: int
     bytes_used: int
+    bytes_peak: int
     bytes_resident: int
     bytes_contiguous_would_reserve: int
 
@@ -128,9 +135,12 @@ class SequenceStatus(enum.Enum):
 class Sequence:
     """One stream of tokens being computed. The scheduler owns and mutates it.
 
-    token_ids: prompt, then generated tokens. n_computed: tokens whose K and V are in the pool
-    (reused ones included), always less than or equal to len(token_ids).
+    token_ids: prompt, then generated tokens. n_computed: tokens whose K and V are in the pool (reused ones
+    included), always less than len(token_ids), since the last token is computed to draw the next.
+    n_computed_before: the most that n_computed was before a preemption; up to there, tokens are computed again.
     tables: one block table per KV group.
+    hashes: digest of each full block of `token_ids` that was hashed so far, in order.
+    chains: per KV group, the prefix cache's entry of each full block that is in the pool, in order.
     """
 
     sequence_id: int
@@ -141,13 +151,14 @@ class Sequence:
     tables: SequenceOf[BlockTable]
     status: SequenceStatus = SequenceStatus.WAITING
     n_computed: int = 0
+    n_computed_before: int = 0
     n_reused: int = 0
     submitted_at: float = 0.0
     prefill_at: float | None = None
     first_token_at: float | None = None
     last_token_at: float | None = None
     hashes: list[bytes] = field(default_factory=list)
-    """Digest of each full block of `token_ids` that was computed so far, in order."""
+    chains: SequenceOf[list[CachedBlock]] = ()
 
     @property
     def n_prompt(self) -> int:
@@ -158,3 +169,27 @@ class Sequence:
     def n_generated(self) -> int:
         """Number of tokens generated so far."""
         return len(self.token_ids) - self.n_prompt
+
+    @property
+    def n_remaining(self) -> int:
+        """Known tokens that are not in the pool: 1 for a sequence that decodes."""
+        return len(self.token_ids) - self.n_computed
+
+    @property
+    def rank(self) -> tuple[Priority, int]:
+        """Place in line, the smallest first: by class, then in the order of submission."""
+        return self.request.priority, self.sequence_id
+
+    def stats(self) -> SequenceStats:
+        """What the answer cost so far."""
+        started, first, last = self.prefill_at, self.first_token_at, self.last_token_at
+        n_computed = max(self.n_computed, self.n_computed_before)
+        return SequenceStats(
+            prompt_tokens=self.n_prompt,
+            reused_tokens=self.n_reused,
+            computed_tokens=min(n_computed, self.n_prompt) - self.n_reused,
+            generated_tokens=self.n_generated,
+            ttft_s=first - self.submitted_at if first is not None else 0.0,
+            prefill_s=first - started if first is not None and started is not None else 0.0,
+            decode_s=last - first if first is not None and last is not None else 0.0,
+        )

@@ -174,7 +174,7 @@ def _extra_buffer_types(device: Device) -> list[int]:
         return []
     get_extra = ctypes.CFUNCTYPE(ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)(address)
     listed = get_extra(device.handle)
-    types = []
+    types: list[int] = []
     while listed and listed[len(types)]:
         types.append(int(listed[len(types)]))
     return types

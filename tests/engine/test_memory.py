@@ -140,7 +140,7 @@ def test_a_context_that_does_not_fit_says_what_would() -> None:
         choose_context(2_000_000, trained=8192, bytes_per_token=24 * 1024, available=12 * GIB)
     assert str(caught.value) == (
         "A context of 2,000,000 tokens needs 45.8 GiB of KV memory, 12.0 GiB are available: "
-        "use --context 524288 or less."
+        "use --context 524288 or less to fit."
     )
     assert choose_context(524288, trained=8192, bytes_per_token=24 * 1024, available=12 * GIB) == 524288
 

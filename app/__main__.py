@@ -1,0 +1,5 @@
+"""`python -m app` is `octavo`."""
+
+from app.cli import main
+
+main()

@@ -1,0 +1,105 @@
+"""The command line: `octavo` and its commands."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from app.batch import Batch
+from app.options import ENGINE_OPTIONS, REQUEST_OPTIONS, RequestOptions, engine_config
+from app.run import run_prompt
+from app.terminal import StatusLine, report, tolerate_encoding
+from engine.client import EngineClient
+from engine.errors import OctavoError, PromptError
+from models.locate import locate
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="octavo")
+def octavo() -> None:
+    """Chat with language models on your own machine, from a paged KV cache."""
+
+
+@octavo.command(params=[*REQUEST_OPTIONS, *ENGINE_OPTIONS])
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with the answer and its figures.")
+@click.option(
+    "--batch",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    metavar="FILE",
+    help="Answer every line of FILE (- is standard input): a JSON object with prompt or messages, and perhaps id, "
+    "temperature and so on, up to n.",
+)
+@click.argument("arguments", nargs=-1, metavar="[MODEL] PROMPT")
+def run(arguments: tuple[str, ...], as_json: bool, batch: str | None, **options: Any) -> int:
+    """Answer PROMPT, or standard input when it is -.
+
+    MODEL is the path of a .gguf file or the name of an installed model; without it, the starter model answers.
+    """
+    tolerate_encoding()
+    config = engine_config(**{str(option.name): options.pop(str(option.name)) for option in ENGINE_OPTIONS})
+    chosen = RequestOptions(**options)
+    model, prompt = _model_and_prompt(arguments, wants_prompt=batch is None)
+    path = locate(model)
+    request = None if prompt is None else chosen.ask(_standard_input() if prompt == "-" else prompt)
+
+    status = StatusLine()
+
+    def on_loading(fraction: float) -> None:
+        status.show(f"Loading {path.name}: {fraction:.0%}")
+
+    with EngineClient(path, config, on_loading) as client:
+        try:
+            loaded = client.load()
+        finally:
+            status.clear()
+        if loaded.notice:
+            status.note(loaded.notice)
+        if request is not None:
+            return run_prompt(client, request, loaded, str(path), status, as_json=as_json)
+        assert batch is not None
+        return Batch(client, options, loaded, str(path), status).run(batch)
+
+
+def main() -> None:
+    """Entry point. Exit code: 0 answered, 1 error, 2 wrong command line, 128 + number of the signal that ended it."""
+    try:
+        code = octavo.main(prog_name="octavo", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except OctavoError as error:
+        report(error)
+        code = 1
+    except click.Abort:
+        code = 130
+    sys.exit(code)
+
+
+def _model_and_prompt(arguments: tuple[str, ...], wants_prompt: bool) -> tuple[str | None, str | None]:
+    if not wants_prompt:
+        if len(arguments) > 1:
+            raise click.UsageError("With --batch the prompts come from the file: give at most a MODEL.")
+        return (arguments[0] if arguments else None), None
+    match arguments:
+        case (prompt,):
+            if prompt.endswith(".gguf") and Path(prompt).is_file():
+                raise click.UsageError(f"{prompt} is a model: give a PROMPT after it.")
+            return None, prompt
+        case (model, prompt):
+            return model, prompt
+        case ():
+            raise click.UsageError("Give a PROMPT, or - to read it from standard input.")
+        case _:
+            raise click.UsageError("Give one PROMPT, in quotes if it has several words, and at most a MODEL before it.")
+
+
+def _standard_input() -> str:
+    """All of standard input, without the line end that closes it."""
+    content = b"" if sys.stdin is None else sys.stdin.buffer.read()
+    try:
+        return content.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise PromptError(f"Standard input is not UTF-8 text (byte {error.start + 1:,}): convert it first.") from None

@@ -1,0 +1,126 @@
+"""Standard output, standard error and signals, as a terminal user expects them.
+
+Standard output carries answers and nothing else. No control character of a model's text reaches it, and
+there are no colours, so NO_COLOR has nothing to turn off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import NamedTuple
+
+import click
+
+from engine.errors import OctavoError
+from engine.printable import printable
+
+
+class Interrupted(NamedTuple):
+    """The user, or whoever runs this process, wants it to end."""
+
+    signal: int
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell expects of a process that was ended by this signal."""
+        return 128 + self.signal
+
+
+@contextlib.contextmanager
+def interrupts_to(deliver: Callable[[Interrupted], object]) -> Iterator[None]:
+    """Turn the first Ctrl-C or SIGTERM inside the block into a message; a second one acts as it always does.
+
+    A message arrives in its turn among other events, while KeyboardInterrupt could strike anywhere.
+    """
+    signals = (signal.SIGINT, signal.SIGTERM)
+    usual = {number: signal.getsignal(number) for number in signals}
+
+    def restore() -> None:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        restore()
+        deliver(Interrupted(number))
+
+    for number in signals:
+        signal.signal(number, on_signal)
+    try:
+        yield
+    finally:
+        restore()
+
+
+def write_text(text: str) -> None:
+    """A piece of an answer to standard output, at once. Raises what `write_line` raises."""
+    _write(printable(text))
+
+
+def write_line(line: str) -> None:
+    """A line of our own making, such as JSON, to standard output, at once.
+
+    Raises BrokenPipeError when nobody reads any more, and OctavoError when it cannot be written, as on a full disk.
+    """
+    _write(line + "\n")
+
+
+def _write(text: str) -> None:
+    try:
+        click.echo(text, nl=False)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # What is still buffered would fail again when Python flushes at exit, with a traceback.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise OctavoError(f"The answer cannot be written to standard output: {error.strerror}.") from error
+
+
+def tolerate_encoding() -> None:
+    """Let a terminal that cannot show a character show a question mark, where Python would raise an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+class StatusLine:
+    """A line on standard error that is overwritten in place while something takes time.
+
+    Shown only on a terminal. Any thread may call any method.
+    """
+
+    def __init__(self) -> None:
+        self._enabled = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._shown = False
+        self._lock = threading.Lock()
+
+    def show(self, text: str) -> None:
+        """Replace what the line says."""
+        if self._enabled:
+            with self._lock:
+                click.echo(f"\r\x1b[K{text}", nl=False, err=True)
+                self._shown = True
+
+    def clear(self) -> None:
+        """Remove the line, before anything else is written."""
+        with self._lock:
+            if self._shown:
+                click.echo("\r\x1b[K", nl=False, err=True)
+                self._shown = False
+
+    def note(self, text: str) -> None:
+        """A line that stays, also where standard error is no terminal."""
+        self.clear()
+        click.echo(f"octavo: {printable(text)}", err=True)
+
+
+def report(error: OctavoError) -> None:
+    """The sentence of an error, and below it what a maintainer needs, on standard error."""
+    click.echo(f"octavo: {printable(str(error))}", err=True)
+    for details in getattr(error, "__notes__", ()):
+        click.echo(printable(details).rstrip(), err=True)

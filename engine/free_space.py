@@ -1,0 +1,64 @@
+"""The free part of the pool, as extents: maximal stretches of consecutive free block ids."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Extent(NamedTuple):
+    """`length` consecutive free blocks from `start` on."""
+
+    start: int
+    length: int
+
+
+class FreeSpace:
+    """Free block ids. Taking and putting one block is O(1); finding the longest extent is O(extents).
+
+    A block that is next to one in use is always the first of its extent, which is why a growing sequence
+    finds its neighbour with one dictionary look-up.
+    """
+
+    def __init__(self, n_blocks: int) -> None:
+        self.n_blocks = n_blocks
+        self._length_at = {0: n_blocks}
+        self._start_before = {n_blocks: 0}
+        """Start of the extent that ends just before the key: how a freed block finds its left neighbour."""
+
+    def starts_at(self, block: int) -> bool:
+        """Whether an extent begins with this block."""
+        return block in self._length_at
+
+    def longest(self) -> Extent:
+        """The longest extent, the lowest among equals. There must be a free block."""
+        start, length = max(self._length_at.items(), key=lambda item: (item[1], -item[0]))
+        return Extent(start, length)
+
+    def take(self, start: int, offset: int = 0) -> int:
+        """Take the block `offset` blocks into the extent that begins at `start`, and return it."""
+        length = self._length_at.pop(start)
+        block, end = start + offset, start + length
+        del self._start_before[end]
+        if block > start:
+            self._add(start, block)
+        if block + 1 < end:
+            self._add(block + 1, end)
+        self.n_blocks -= 1
+        return block
+
+    def put(self, block: int) -> None:
+        """Make a block free again, joined with the extents on both sides."""
+        start = self._start_before.pop(block, block)
+        self._length_at.pop(start, None)
+        end = block + 1 + self._length_at.pop(block + 1, 0)
+        self._start_before.pop(end, None)
+        self._add(start, end)
+        self.n_blocks += 1
+
+    def extents(self) -> list[Extent]:
+        """All extents, in order."""
+        return [Extent(start, length) for start, length in sorted(self._length_at.items())]
+
+    def _add(self, start: int, end: int) -> None:
+        self._length_at[start] = end - start
+        self._start_before[end] = start

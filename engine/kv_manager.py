@@ -1,0 +1,184 @@
+"""Moves sequences in and out of the KV pool: finds their prefix, grows their tables, publishes, forks, releases.
+
+The one place where block tables, allocators and prefix caches of all KV groups change together. A KV group is
+the set of layers with the same window class and row width; a prefix is known only if every group has its blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from engine.blocks import BlockAllocator, BlockCopy, BlockTable
+from engine.prefix_cache import CachedBlock, HashFunction, PrefixCache, blake2b_16, block_digest
+from engine.sequence import Priority, Sequence
+
+
+class KnownPrefix(NamedTuple):
+    """The longest cached beginning of a sequence: `n_blocks` blocks, and their entries per KV group."""
+
+    n_blocks: int
+    chains: tuple[list[CachedBlock], ...]
+
+
+class KvManager:
+    """Owns the allocator and the prefix cache of every KV group; keeps `tables`, `hashes`, `chains` of sequences."""
+
+    def __init__(
+        self,
+        *,
+        n_blocks: int,
+        block_size: int,
+        n_groups: int = 1,
+        extra_key: bytes = b"",
+        hash_function: HashFunction = blake2b_16,
+    ) -> None:
+        """Manage `n_blocks` blocks in each of `n_groups` groups."""
+        self.n_blocks = n_blocks
+        self.block_size = block_size
+        self.groups = tuple(BlockAllocator(n_blocks, PrefixCache(len(Priority))) for _ in range(n_groups))
+        self._extra_key = extra_key
+        self._hash = hash_function
+
+    def open(self, sequence: Sequence) -> None:
+        """Give a new sequence its empty tables."""
+        sequence.tables = tuple(BlockTable(self.block_size) for _ in self.groups)
+        sequence.chains = tuple([] for _ in self.groups)
+
+    def lookup(self, sequence: Sequence) -> KnownPrefix:
+        """Find the longest chain of cached blocks, at most all tokens but one, so that one is always computed."""
+        self._extend_hashes(sequence, len(sequence.token_ids) // self.block_size)
+        chains = [self._longest_chain(group.cache, sequence) for group in self.groups]
+        n_blocks = min(len(chain) for chain in chains)
+        return KnownPrefix(n_blocks, tuple(chain[:n_blocks] for chain in chains))
+
+    def blocks_needed(self, sequence: Sequence, prefix: KnownPrefix | None = None) -> int:
+        """Blocks that must be available in each group until all known tokens of the sequence are computed.
+
+        prefix: what it would start from; its cached blocks can then no longer be evicted, and count as needed.
+        """
+        n_blocks = -(-len(sequence.token_ids) // self.block_size)
+        if prefix is None:
+            return n_blocks - len(sequence.tables[0])
+        n_cached = max(
+            sum(group.ref_count(entry.block) == 0 for entry in chain)
+            for group, chain in zip(self.groups, prefix.chains, strict=True)
+        )
+        return n_blocks - prefix.n_blocks + n_cached
+
+    def can_allocate(self, n_blocks: int) -> bool:
+        """Whether every group has `n_blocks` blocks to give."""
+        return all(group.can_allocate(n_blocks) for group in self.groups)
+
+    def adopt(self, sequence: Sequence, prefix: KnownPrefix) -> None:
+        """Start a sequence from a known prefix: its blocks are shared, its tokens count as computed."""
+        for i, group in enumerate(self.groups):
+            for entry in prefix.chains[i]:
+                group.share(entry.block)
+                group.cache.touch(entry, sequence.request.priority)
+                sequence.tables[i].append(entry.block)
+            sequence.chains[i].extend(prefix.chains[i])
+        sequence.n_computed = prefix.n_blocks * self.block_size
+
+    def capacity(self, sequence: Sequence) -> int:
+        """How many more tokens of the sequence have, or could be given, slots now."""
+        capacities = []
+        for group, table in zip(self.groups, sequence.tables, strict=True):
+            n_blocks = group.n_available - self._must_copy(group, table, sequence.n_computed)
+            slots = len(table) * self.block_size - sequence.n_computed
+            capacities.append(slots + n_blocks * self.block_size if n_blocks >= 0 else 0)
+        return min(capacities)
+
+    def grow(self, sequence: Sequence, n_tokens: int) -> list[BlockCopy]:
+        """Give the next `n_tokens` tokens slots that nobody else reads; at most `capacity(sequence)`.
+
+        Returns the copies to do before anything is written: a partial last block that is shared with a fork.
+        """
+        copies = []
+        n_blocks = -(-(sequence.n_computed + n_tokens) // self.block_size)
+        for index, (group, table) in enumerate(zip(self.groups, sequence.tables, strict=True)):
+            if self._must_copy(group, table, sequence.n_computed):
+                [target] = group.allocate(1)
+                [source] = table.truncate(len(table) - 1)
+                table.append(target)
+                group.release(source)
+                copies.append(BlockCopy(index, source, target))
+            if n_blocks > len(table):
+                table.extend(group.allocate(n_blocks - len(table), after=table.last))
+        return copies
+
+    def publish(self, sequence: Sequence) -> None:
+        """Offer the blocks that became full to all sequences. Call it after `n_computed` grew."""
+        n_full = sequence.n_computed // self.block_size
+        if all(len(chain) == n_full and (not chain or chain[-1].published) for chain in sequence.chains):
+            return
+        self._extend_hashes(sequence, n_full)
+        for group, table, chain in zip(self.groups, sequence.tables, sequence.chains, strict=True):
+            # Where another sequence's block was first and is evicted by now, ours takes its place.
+            while chain and not chain[-1].published:
+                chain.pop()
+            for i in range(len(chain), n_full):
+                chain.append(
+                    group.cache.publish(
+                        parent=chain[-1] if chain else None,
+                        digest=sequence.hashes[i],
+                        tokens=self._block_tokens(sequence, i),
+                        block=table[i],
+                        retention=sequence.request.priority,
+                    )
+                )
+
+    def fork(self, source: Sequence, target: Sequence) -> None:
+        """Let `target`, which has the same tokens, share all blocks of `source`, the partial last one included."""
+        for i, group in enumerate(self.groups):
+            for block in source.tables[i]:
+                group.share(block)
+                target.tables[i].append(block)
+            target.chains[i].extend(source.chains[i])
+        target.hashes = source.hashes.copy()
+        target.n_computed = source.n_computed
+
+    def release(self, sequence: Sequence) -> None:
+        """Drop all references of a sequence, from the tail to the head; its full blocks stay cached."""
+        for group, table, chain in zip(self.groups, sequence.tables, sequence.chains, strict=True):
+            blocks = table.truncate(0)
+            for i in reversed(range(len(blocks))):
+                group.release(blocks[i])
+                if i < len(chain) and chain[i].block != blocks[i]:
+                    # Our own block was a duplicate, but the later ones hang on the winner: it must outlive them.
+                    group.cache.touch(chain[i], sequence.request.priority)
+            chain.clear()
+
+    def check_integrity(self, live: Iterable[Sequence]) -> None:
+        """Assert that the tables of the live sequences account for every block; walks everything."""
+        live = list(live)
+        for index, group in enumerate(self.groups):
+            group.check_integrity(sequence.tables[index] for sequence in live)
+        for sequence in live:
+            for table, chain in zip(sequence.tables, sequence.chains, strict=True):
+                assert len(table) * self.block_size >= sequence.n_computed
+                assert len(chain) == sequence.n_computed // self.block_size
+                assert all(entry.tokens == self._block_tokens(sequence, i) for i, entry in enumerate(chain))
+
+    def _longest_chain(self, cache: PrefixCache, sequence: Sequence) -> list[CachedBlock]:
+        chain: list[CachedBlock] = []
+        for i in range((len(sequence.token_ids) - 1) // self.block_size):
+            parent = chain[-1] if chain else None
+            entry = cache.find(parent, sequence.hashes[i], self._block_tokens(sequence, i))
+            if entry is None:
+                break
+            chain.append(entry)
+        return chain
+
+    def _must_copy(self, group: BlockAllocator, table: BlockTable, n_computed: int) -> bool:
+        """Whether the next token goes into a block that a fork also refers to."""
+        return n_computed % self.block_size != 0 and group.is_shared(table[n_computed // self.block_size])
+
+    def _extend_hashes(self, sequence: Sequence, n_blocks: int) -> None:
+        for i in range(len(sequence.hashes), n_blocks):
+            parent = sequence.hashes[-1] if sequence.hashes else b""
+            tokens = self._block_tokens(sequence, i)
+            sequence.hashes.append(block_digest(parent, tokens, self._extra_key, self._hash))
+
+    def _block_tokens(self, sequence: Sequence, index: int) -> tuple[int, ...]:
+        return tuple(sequence.token_ids[index * self.block_size : (index + 1) * self.block_size])

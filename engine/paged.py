@@ -1,0 +1,223 @@
+"""PagedEngine: requests in, events out, over the scheduler, the KV pool and the forward graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.batch import Batch, Segment, key_view, write_spans
+from engine.blocks import BLOCK_SIZE, BlockTable
+from engine.config import EngineConfig
+from engine.devices import Device, find_device
+from engine.errors import OctavoError
+from engine.forward import Forward
+from engine.gguf_file import GgufFile
+from engine.interface import Event
+from engine.kv_pool import KvLayout, KvPool, bytes_per_slot
+from engine.memory import available_memory, choose_context
+from engine.plan import ModelPlan
+from engine.sampling import Sampler, check_sampling
+from engine.scheduler import Scheduler, SchedulerStats
+from engine.sequence import KvStats, Request, Sequence, TokenEvent
+from engine.step_plan import Chunk, StepPlan
+from engine.threads import usable_cores
+from engine.weights import Weights
+
+_POOL_CONTEXTS = 4
+"""Full contexts that the pool has room for, where memory that is not written costs nothing."""
+
+_MAX_SEQUENCES = 16
+"""Sequences computed at a time; more only make each slower."""
+
+_LOADED = 0.95
+"""Fraction of the loading progress that belongs to the weights; the rest is the first step."""
+
+
+class PagedEngine:
+    """The Engine interface over a paged KV cache: many sequences share one pool, block by block."""
+
+    name = "paged"
+
+    def __init__(
+        self,
+        path: str,
+        config: EngineConfig,
+        progress: Callable[[float], None],
+        *,
+        layout: KvLayout | None = None,
+        n_blocks: int | None = None,
+        token_budget: int = 512,
+    ) -> None:
+        """Load the model file at `path`; `progress` receives the fraction that is done, from 0 to 1.
+
+        layout: of the pool, None is the device's. n_blocks: of the pool, None follows memory and context.
+        token_budget: most tokens of one step. Raises ModelFileError, UnsupportedModel, MemoryLimitError or DeviceError.
+        """
+        file = GgufFile.open(path)
+        self._plan = ModelPlan.from_gguf(file)
+        device = find_device(config.device)
+        layout = layout or (KvLayout.PACKED if device.kind == "cpu" else KvLayout.ROWS)
+        slot_bytes = bytes_per_slot(self._plan.kv_groups)
+        available = _memory_for_kv(file, device)
+        self.context = choose_context(config.context, self._plan.context_train, slot_bytes, available)
+        n_blocks = n_blocks or _pool_blocks(self.context, slot_bytes, available, device)
+        self._weights = Weights(file, self._plan, device, lambda done: progress(done * _LOADED))
+        self._pool = KvPool(self._plan.kv_groups, n_blocks, BLOCK_SIZE, layout, device)
+        self._forward = Forward(self._plan, self._weights, self._pool, device, config.threads or usable_cores())
+        self._scheduler = Scheduler(
+            n_blocks=n_blocks,
+            context=self.context,
+            token_budget=token_budget,
+            max_sequences=min(_MAX_SEQUENCES, token_budget),
+            n_groups=len(self._plan.kv_groups),
+        )
+        self._samplers: dict[int, Sampler] = {}
+        """By sequence id, from an answer's first token to its last."""
+        self._blocks_peak = 0
+        progress(1.0)
+
+    def submit(self, request: Request) -> int:
+        """Queue a request and return its id.
+
+        Raises PromptError when the prompt is empty or too long, or a sampling setting has no meaning.
+        """
+        check_sampling(request.sampling)
+        if not self.has_work():
+            self._blocks_peak = 0
+        return self._scheduler.submit(request)
+
+    def step(self) -> list[Event]:
+        """Compute one batch of prefill chunks and decodes; returns what it produced.
+
+        Raises an OctavoError when the device fails or the output is not a number; the answers of that batch
+        are dropped.
+        """
+        plan = self._scheduler.schedule()
+        if plan is None:
+            return []
+        self._blocks_peak = max(self._blocks_peak, self._scheduler.stats().blocks_used)
+        try:
+            sampled = self._run(plan)
+        except OctavoError:
+            for chunk in plan.chunks:
+                self.cancel(chunk.sequence.request_id)
+            raise
+        return self._closing_samplers(self._scheduler.complete(plan, sampled))
+
+    def cancel(self, request_id: int, index: int | None = None) -> list[Event]:
+        """End all answers of a request, or one of them; what was computed stays in the cache."""
+        return self._closing_samplers(self._scheduler.cancel(request_id, index))
+
+    def has_work(self) -> bool:
+        """Whether a request is running or waiting."""
+        return self._scheduler.has_work()
+
+    def kv_stats(self) -> KvStats:
+        """KV memory now."""
+        stats = self._scheduler.stats()
+        block_bytes = BLOCK_SIZE * self._pool.bytes_per_slot
+        return KvStats(
+            block_size=BLOCK_SIZE,
+            blocks_total=stats.blocks_total,
+            blocks_used=stats.blocks_used,
+            blocks_cached=stats.blocks_cached,
+            blocks_peak=self._blocks_peak,
+            bytes_used=stats.blocks_used * block_bytes,
+            bytes_peak=self._blocks_peak * block_bytes,
+            bytes_resident=self._pool.bytes_resident(),
+            bytes_contiguous_would_reserve=self.context * self._pool.bytes_per_slot,
+        )
+
+    def scheduler_stats(self) -> SchedulerStats:
+        """Counters of the scheduler since the start."""
+        return self._scheduler.stats()
+
+    def close(self) -> None:
+        """Free native memory; the engine must not be used afterwards."""
+        for sampler in self._samplers.values():
+            sampler.close()
+        self._forward.close()
+        self._pool.close()
+        self._weights.close()
+
+    def _run(self, plan: StepPlan) -> dict[int, int]:
+        """Compute a plan; returns the token that each sampling sequence drew, by sequence id."""
+        self._forward.copy_blocks(plan.copies)
+        logits = self._forward.run(self._batch(plan.chunks))
+        sampling = [chunk for chunk in plan.chunks if chunk.samples]
+        sampled: dict[int, int] = {}
+        for row, chunk in enumerate(sampling):
+            assert logits is not None
+            for sequence in chunk.samples:
+                sampled[sequence.sequence_id] = self._sample(sequence, logits[row])
+        return sampled
+
+    def _sample(self, sequence: Sequence, logits: NDArray[np.float32]) -> int:
+        sampler = self._samplers.get(sequence.sequence_id)
+        if sampler is None:
+            sampler = Sampler(
+                sequence.request.sampling,
+                self._plan.vocabulary,
+                index=sequence.index,
+                history=sequence.token_ids,
+            )
+            self._samplers[sequence.sequence_id] = sampler
+        return sampler.sample(logits)
+
+    def _batch(self, chunks: list[Chunk]) -> Batch:
+        tokens: list[int] = []
+        positions: list[int] = []
+        output_rows: list[int] = []
+        for chunk in chunks:
+            stop = chunk.start + chunk.n_tokens
+            tokens.extend(chunk.sequence.token_ids[chunk.start : stop])
+            positions.extend(range(chunk.start, stop))
+            if chunk.samples:
+                output_rows.append(len(tokens) - 1)
+        return Batch(
+            tokens=np.array(tokens, np.int32),
+            positions=np.array(positions, np.int32),
+            groups=tuple(
+                tuple(self._segment(chunk, chunk.sequence.tables[group]) for chunk in chunks)
+                for group in range(len(self._plan.kv_groups))
+            ),
+            output_rows=tuple(output_rows),
+        )
+
+    def _segment(self, chunk: Chunk, table: BlockTable) -> Segment:
+        layout, runs = self._pool.layout, table.runs()
+        return Segment(
+            start=chunk.start,
+            n_tokens=chunk.n_tokens,
+            writes=write_spans(runs, BLOCK_SIZE, chunk.start, chunk.n_tokens),
+            keys=key_view(
+                runs,
+                BLOCK_SIZE,
+                chunk.start + chunk.n_tokens,
+                padding=layout.padding,
+                merge_limit=layout.merge_limit,
+            ),
+        )
+
+    def _closing_samplers(self, events: list[Event]) -> list[Event]:
+        """Pass events on, and free the samplers of the answers that they end."""
+        if any(isinstance(event, TokenEvent) and event.finish is not None for event in events):
+            for sequence_id in self._samplers.keys() - self._scheduler.live_sequence_ids():
+                self._samplers.pop(sequence_id).close()
+        return events
+
+
+def _memory_for_kv(file: GgufFile, device: Device) -> int:
+    """Bytes left for the KV cache beside the weights."""
+    free = available_memory() if device.kind == "cpu" else device.memory_free
+    return max(0, free - file.path.stat().st_size)
+
+
+def _pool_blocks(context: int, slot_bytes: int, available: int, device: Device) -> int:
+    """Blocks of the pool: one full context, and on the CPU, where only what is written takes memory, a few more."""
+    n_tokens = context
+    if device.kind == "cpu":
+        n_tokens = max(context, min(_POOL_CONTEXTS * context, available // 2 // slot_bytes))
+    return -(-n_tokens // BLOCK_SIZE)

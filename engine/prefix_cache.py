@@ -1,0 +1,169 @@
+"""Which block holds the K and V of which tokens, after which other tokens.
+
+The key of a block is a hash chain: digest(parent digest, token ids of the block, extra key), so that equal
+tokens at another position, after another prefix or for another model are another block. A digest only finds
+an entry; its token ids and its parent entry decide, so a collision costs a miss and never a wrong answer.
+
+Blocks belong to the allocator (engine/blocks.py). The cache owns the entries and the order in which blocks
+that no sequence refers to are evicted: worst retention class first, then least recently released, tail before head.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+HashFunction = Callable[[bytes], bytes]
+
+
+def blake2b_16(data: bytes) -> bytes:
+    """16 bytes of BLAKE2b."""
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def block_digest(parent: bytes, tokens: Sequence[int], extra_key: bytes, hash_function: HashFunction) -> bytes:
+    """Digest of a full block: its tokens, all tokens before it (`parent`, empty at the start), and the extra key.
+
+    extra_key: whatever else the K and V depend on, such as the model file and the type of the cache.
+    """
+    return hash_function(parent + struct.pack(f"<{len(tokens)}i", *tokens) + extra_key)
+
+
+@dataclass(eq=False, slots=True)
+class CachedBlock:
+    """The entry of one full, computed block. Two entries are the same only if they are one object.
+
+    retention: class of the best request that made use of the block, 0 is kept longest.
+    published: whether a look-up can find it; if it can, so can its parent.
+    """
+
+    digest: bytes
+    tokens: tuple[int, ...]
+    parent: CachedBlock | None
+    block: int
+    retention: int
+    published: bool = False
+    children: set[CachedBlock] = field(default_factory=set, repr=False)
+
+
+class PrefixCache:
+    """Entries by digest and by block, and the eviction order. Every operation is O(1).
+
+    The order needs no search because sequences release their blocks from the tail to the head: a head that
+    lost its last reference is always appended after its tail.
+    """
+
+    def __init__(self, n_retention_classes: int) -> None:
+        self.n_evicted = 0
+        self._by_digest: dict[bytes, CachedBlock] = {}
+        self._by_block: dict[int, CachedBlock] = {}
+        self._evictable: list[OrderedDict[CachedBlock, None]] = [OrderedDict() for _ in range(n_retention_classes)]
+
+    @property
+    def n_evictable(self) -> int:
+        """Blocks that are cached and that no sequence refers to."""
+        return sum(len(order) for order in self._evictable)
+
+    def find(self, parent: CachedBlock | None, digest: bytes, tokens: tuple[int, ...]) -> CachedBlock | None:
+        """The published entry of these tokens after this parent."""
+        entry = self._by_digest.get(digest)
+        if entry is not None and entry.parent is parent and entry.tokens == tokens:
+            return entry
+        return None
+
+    def publish(
+        self, parent: CachedBlock | None, digest: bytes, tokens: tuple[int, ...], block: int, retention: int
+    ) -> CachedBlock:
+        """Offer a full, computed block to everyone and return the entry of its content.
+
+        The first block of a content wins: a later one gets the winner's entry and stays private. The entry
+        stays unpublished if its digest is taken by other content, or if its parent is unpublished.
+        """
+        entry = self.find(parent, digest, tokens)
+        if entry is not None:
+            return entry
+        entry = CachedBlock(digest, tokens, parent, block, retention)
+        if digest not in self._by_digest and (parent is None or parent.published):
+            entry.published = True
+            self._by_digest[digest] = self._by_block[block] = entry
+            if parent is not None:
+                parent.children.add(entry)
+        return entry
+
+    def hold(self, block: int) -> None:
+        """A cached block got its first reference: it cannot be evicted now."""
+        entry = self._by_block[block]
+        del self._evictable[entry.retention][entry]
+
+    def retire(self, block: int) -> bool:
+        """A block lost its last reference: it may be evicted, after all others of its class.
+
+        False if it was never published; nobody can find it, so it is free.
+        """
+        entry = self._by_block.get(block)
+        if entry is None:
+            return False
+        self._evictable[entry.retention][entry] = None
+        return True
+
+    def touch(self, entry: CachedBlock, retention: int) -> None:
+        """A request of this class made use of the entry: raise its class, and if it is unreferenced, its place.
+
+        Like releasing, this goes from the tail of a sequence to the head.
+        """
+        order = self._evictable[entry.retention]
+        entry.retention = min(retention, entry.retention)
+        if entry in order:
+            del order[entry]
+            self._evictable[entry.retention][entry] = None
+
+    def evict(self) -> int:
+        """Forget the least valuable unreferenced block and return its id. There must be one."""
+        order = next(order for order in reversed(self._evictable) if order)
+        entry, _ = order.popitem(last=False)
+        self._unpublish(entry)
+        if entry.parent is not None:
+            entry.parent.children.discard(entry)
+        self.n_evicted += 1
+        return entry.block
+
+    def _unpublish(self, entry: CachedBlock) -> None:
+        """Take an entry out of the index, and with it those that only it leads to.
+
+        These belong to running sequences that computed the evicted content themselves but came second;
+        such a sequence publishes its own copies at the end of the step.
+        """
+        pending = [entry]
+        while pending:
+            lost = pending.pop()
+            lost.published = False
+            del self._by_digest[lost.digest], self._by_block[lost.block]
+            pending += lost.children
+            lost.children.clear()
+
+    def is_published(self, block: int) -> bool:
+        """Whether a look-up can find this block, so that its slots must not be written."""
+        return block in self._by_block
+
+    def check_integrity(self, ref_counts: Sequence[int]) -> None:
+        """Assert what must always hold; walks every entry."""
+        assert len(self._by_digest) == len(self._by_block)
+        for block, entry in self._by_block.items():
+            assert entry.published
+            assert entry.block == block
+            assert self._by_digest[entry.digest] is entry
+            assert (entry in self._evictable[entry.retention]) == (ref_counts[block] == 0)
+            assert entry.parent is None or (entry.parent.published and entry in entry.parent.children)
+        unreferenced = [entry for order in reversed(self._evictable) for entry in order]
+        assert all(self._by_block[entry.block] is entry for entry in unreferenced)
+        evicted: set[CachedBlock] = set()
+        for entry in unreferenced:
+            assert all(self._all_referenced_or_in(child, evicted) for child in entry.children), "head before tail"
+            evicted.add(entry)
+
+    def _all_referenced_or_in(self, entry: CachedBlock, evicted: set[CachedBlock]) -> bool:
+        gone = entry in evicted or entry not in self._evictable[entry.retention]
+        return gone and all(self._all_referenced_or_in(child, evicted) for child in entry.children)

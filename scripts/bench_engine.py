@@ -1,0 +1,169 @@
+"""Prefill and decode of the paged engine against llama.cpp, interleaved in one process.
+
+Usage: python scripts/bench_engine.py [MODEL.gguf] [--depths 0,512,2048,4096] [--repetitions 5] [--json]
+
+Tests are named as llama-bench names them: pp512 @ d2048 computes 512 tokens after 2,048 known ones, tg64 decodes 64
+tokens one by one. llama.cpp runs with flash attention on and off; the ratio is the faster of the two divided by ours.
+Our time is that of PagedEngine.step, scheduler and sampling included; llama.cpp's is that of llama_decode alone.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import click
+import numpy as np
+
+from engine.config import EngineConfig
+from engine.llama_context import CHUNK, LlamaContext
+from engine.paged import PagedEngine
+from engine.sequence import Request, SamplingParams
+from engine.threads import usable_cores
+from models.locate import locate
+
+GREEDY = SamplingParams(temperature=0)
+LANES = ("paged", "flash", "no_flash")
+
+
+@dataclass(frozen=True)
+class Result:
+    """Medians over the repetitions in seconds, and the relative distance between quartiles of the paged lane."""
+
+    test: str
+    n_prompt: int
+    n_gen: int
+    n_depth: int
+    paged_s: float
+    flash_s: float
+    no_flash_s: float
+    spread: float
+
+    @property
+    def ratio(self) -> float:
+        """Time of llama.cpp's better setting, divided by ours: above 1 we are faster."""
+        return min(self.flash_s, self.no_flash_s) / self.paged_s
+
+    def row(self) -> str:
+        """One line of the table; speeds in tokens per second."""
+        n_tokens = self.n_prompt or 1
+        speeds = [n_tokens / seconds for seconds in (self.paged_s, self.flash_s, self.no_flash_s)]
+        return (
+            f"{self.test:16}" + "".join(f"{speed:12.1f}" for speed in speeds) + f"{self.ratio:9.3f}{self.spread:9.1%}"
+        )
+
+
+class Bench:
+    """The three lanes over one model, all at the same depth of the same random tokens."""
+
+    def __init__(self, path: str, threads: int, context: int) -> None:
+        config = EngineConfig(context=context, threads=threads, device="cpu")
+        self.paged = PagedEngine(path, config, _ignore)
+        self.contexts = {
+            "flash": LlamaContext(path, config, _ignore, flash=True),
+            "no_flash": LlamaContext(path, config, _ignore, flash=False),
+        }
+        self.random = np.random.default_rng(0)
+        self.prefix: list[int] = []
+
+    def tokens(self, n: int) -> list[int]:
+        n_vocab = self.contexts["flash"].n_vocab
+        return [int(token) for token in self.random.integers(n_vocab // 10, n_vocab - n_vocab // 10, n)]
+
+    def deepen(self, depth: int) -> None:
+        """Bring all lanes to `depth` known tokens."""
+        self.prefix += self.tokens(depth - len(self.prefix))
+        for context in self.contexts.values():
+            start = context.reuse_prefix([*self.prefix, 0])
+            for first in range(start, depth, CHUNK):
+                context.decode(self.prefix[first : min(first + CHUNK, depth)])
+        self.paged.submit(Request((*self.prefix, 0), GREEDY, max_tokens=1))
+        while self.paged.has_work():
+            self.paged.step()
+
+    def prefill(self, n: int, repetitions: int) -> Result:
+        times: dict[str, list[float]] = {lane: [] for lane in LANES}
+        for _ in range(repetitions + 1):
+            fresh = self.tokens(n)
+            self.paged.submit(Request((*self.prefix, *fresh), GREEDY, max_tokens=1))
+            times["paged"].append(_seconds(self._finish_paged))
+            for lane, context in self.contexts.items():
+                context.reuse_prefix([*self.prefix, *fresh])
+                times[lane].append(_seconds(lambda context=context, fresh=fresh: context.decode(fresh)))
+        return self._result(f"pp{n}", times, n_prompt=n, n_gen=0)
+
+    def decode(self, n: int) -> Result:
+        times: dict[str, list[float]] = {lane: [] for lane in LANES}
+        fresh = self.tokens(n + 1)
+        self.paged.submit(Request((*self.prefix, fresh[0]), GREEDY, max_tokens=n + 1))
+        for token in fresh:
+            times["paged"].append(_seconds(self.paged.step))
+            for lane, context in self.contexts.items():
+                if token == fresh[0]:
+                    context.reuse_prefix([*self.prefix, token])
+                times[lane].append(_seconds(lambda context=context, token=token: context.decode([token])))
+        self._finish_paged()
+        return self._result(f"tg{n}", times, n_prompt=0, n_gen=n)
+
+    def _finish_paged(self) -> None:
+        while self.paged.has_work():
+            self.paged.step()
+
+    def _result(self, test: str, times: dict[str, list[float]], *, n_prompt: int, n_gen: int) -> Result:
+        medians = {lane: statistics.median(values[1:]) for lane, values in times.items()}  # the first warms up
+        low, _, high = statistics.quantiles(times["paged"][1:], n=4)
+        depth = len(self.prefix)
+        return Result(
+            test=f"{test} @ d{depth}",
+            n_prompt=n_prompt,
+            n_gen=n_gen,
+            n_depth=depth,
+            paged_s=medians["paged"],
+            flash_s=medians["flash"],
+            no_flash_s=medians["no_flash"],
+            spread=(high - low) / medians["paged"],
+        )
+
+
+def _ignore(_fraction: float) -> None:
+    pass
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+@click.command(help=__doc__)
+@click.argument("model", required=False)
+@click.option("--depths", default="0,512,2048,4096", help="Known tokens before each test.")
+@click.option("--prompts", default="128,512", help="Tokens per prefill test.")
+@click.option("--generate", default=64, help="Tokens per decode test.")
+@click.option("--repetitions", default=5, help="Of each prefill test.")
+@click.option("--threads", default=usable_cores(), help="CPU threads of all lanes.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per test.")
+def main(
+    model: str | None, depths: str, prompts: str, generate: int, repetitions: int, threads: int, as_json: bool
+) -> None:
+    path = str(locate(model))
+    levels = [int(depth) for depth in depths.split(",")]
+    lengths = [int(length) for length in prompts.split(",")]
+    bench = Bench(path, threads, context=max(levels) + max(*lengths, generate) + 64)
+    if not as_json:
+        print(f"{path}, {threads} threads; tokens per second; ratio to llama.cpp's better setting", file=sys.stderr)
+        print(f"{'test':16}{'paged':>12}{'flash on':>12}{'flash off':>12}{'ratio':>9}{'spread':>9}")
+    for depth in levels:
+        bench.deepen(depth)
+        results = [bench.prefill(n, repetitions) for n in lengths]
+        results.append(bench.decode(generate))
+        for result in results:
+            print(json.dumps(asdict(result) | {"ratio": result.ratio}) if as_json else result.row(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

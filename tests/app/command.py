@@ -1,0 +1,56 @@
+"""The real `octavo` command in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+COUNTING = "1 2 3 4 5 6 7 8 9 10 11 12"
+"""Completed greedily and raw, the starter model counts on for as long as it may."""
+ENDLESS = (COUNTING, "--raw", "--temperature", "0", "--threads", "1")
+
+
+def octavo(
+    *arguments: str, stdin: str | bytes = b"", environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end; both outputs are decoded as UTF-8."""
+    result = subprocess.run(
+        [sys.executable, "-m", "app", *arguments],
+        input=stdin.encode() if isinstance(stdin, str) else stdin,
+        capture_output=True,
+        cwd=ROOT,
+        env=_environment(environment),
+        timeout=120,
+        check=False,
+    )
+    return subprocess.CompletedProcess(
+        result.args, result.returncode, result.stdout.decode("utf-8"), result.stderr.decode("utf-8")
+    )
+
+
+def start(*arguments: str, stdin: int = subprocess.DEVNULL, stderr: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
+    """Start the command at the head of a process group, as a shell does, to interrupt it as a terminal does."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "app", *arguments],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        cwd=ROOT,
+        env=_environment(None),
+        start_new_session=True,
+        bufsize=0,
+    )
+
+
+def interrupt(process: subprocess.Popen[bytes], number: signal.Signals = signal.SIGINT) -> None:
+    """Ctrl-C: the signal goes to every process of the group."""
+    os.killpg(process.pid, number)
+
+
+def _environment(extra: Mapping[str, str] | None) -> dict[str, str]:
+    return {**os.environ, **(extra or {})}

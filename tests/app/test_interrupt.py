@@ -1,0 +1,115 @@
+"""Ctrl-C at every stage: what was generated is kept, the exit code tells, and nothing is left running."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from app.terminal import Interrupted, interrupts_to
+from tests.app.command import COUNTING, ENDLESS, interrupt, start
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_while_generating(number: signal.Signals, code: int) -> None:
+    process = start("run", *ENDLESS)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    text = process.stdout.read(4)
+    interrupt(process, number)
+    text += process.stdout.read()
+    errors = process.stderr.read().decode()
+    assert process.wait(60) == code
+    assert text.startswith(b" 13 14 15"[: len(text) - 1])
+    assert text.endswith(b"\n")
+    assert "cancelled" in errors.splitlines()[-1]
+    assert "Traceback" not in errors
+
+
+def test_while_reading_a_long_prompt() -> None:
+    """The status line on a terminal says that the prompt is being read; there, the user interrupts."""
+    output, errors = _interrupt_when("Reading the prompt", "run", COUNTING + " word" * 3000, "--raw", "--json")
+    answer = json.loads(output)
+    assert answer["finish_reason"] == "cancelled"
+    assert answer["generated_tokens"] == 0
+    assert answer["ttft_s"] is None
+    assert answer["computed_tokens"] < answer["prompt_tokens"]
+    assert "Traceback" not in errors
+
+
+def test_while_loading() -> None:
+    output, errors = _interrupt_when("Loading", "run", *ENDLESS)
+    assert "Traceback" not in errors
+    assert b"Traceback" not in output
+
+
+def test_the_second_interrupt_acts_as_usual() -> None:
+    """So that Ctrl-C twice gets out even when the engine does not react."""
+    seen: list[Interrupted] = []
+    with interrupts_to(seen.append):
+        os.kill(os.getpid(), signal.SIGINT)
+        assert seen == [Interrupted(signal.SIGINT)]
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_batch_keeps_what_it_has(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    quick = {"id": "quick", "prompt": COUNTING, "max_tokens": 2}
+    file.write_text("\n".join(json.dumps(line) for line in (quick, {"id": "endless", "prompt": COUNTING})))
+    process = start("run", *ENDLESS[1:], "--batch", str(file))
+    assert process.stdout is not None
+    output = b""
+    while not output.endswith(b"\n"):
+        output += process.stdout.read(1)
+    interrupt(process)
+    output += process.stdout.read()
+    assert process.wait(60) == 130
+    results = {result["id"]: result["finish_reason"] for result in map(json.loads, output.splitlines())}
+    assert results == {"quick": "length", "endless": "cancelled"}
+
+
+def test_a_batch_that_waits_for_input() -> None:
+    """Nothing is in flight and the reader thread is blocked: the process must end all the same."""
+    process = start("run", *ENDLESS[1:], "--max-tokens", "2", "--batch", "-", stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdin.write(json.dumps({"prompt": COUNTING}).encode() + b"\n")
+    assert json.loads(process.stdout.readline())["id"] == 1
+    interrupt(process)
+    errors = process.stderr.read()
+    assert process.wait(60) == 130
+    assert b"Fatal" not in errors
+    assert b"Traceback" not in errors
+
+
+def _interrupt_when(status: str, *arguments: str) -> tuple[bytes, str]:
+    """Press Ctrl-C when the status line on a terminal says `status`; returns both outputs of the ended command."""
+    ours, theirs = pty.openpty()
+    process = start(*arguments, stderr=theirs)
+    os.close(theirs)
+    assert process.stdout is not None
+    errors = b""
+    while status.encode() not in errors:
+        errors += _read(ours)
+    interrupt(process)
+    output = process.stdout.read()
+    while piece := _read(ours):
+        errors += piece
+    os.close(ours)
+    assert process.wait(60) == 130
+    return output, errors.decode()
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # Linux's way to say that the other side is closed
+        return b""
