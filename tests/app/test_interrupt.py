@@ -7,6 +7,7 @@ import os
 import pty
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,9 +32,10 @@ def test_while_generating(number: signal.Signals, code: int) -> None:
     assert "Traceback" not in errors
 
 
-def test_while_reading_a_long_prompt() -> None:
-    """The status line on a terminal says that the prompt is being read; there, the user interrupts."""
-    output, errors = _interrupt_when("Reading the prompt", "run", COUNTING + " word" * 3000, "--raw", "--json")
+def test_while_reading_a_long_prompt(tiny_model: Callable[..., Path]) -> None:
+    """The status line on a terminal says that the prompt is being read; the first time it does, the user interrupts."""
+    model = tiny_model(tokenizer="gpt2", context=65_536, layers=4)
+    output, errors = _interrupt_when("Reading the prompt", "run", str(model), "ab " * 20_000, "--raw", "--json")
     answer = json.loads(output)
     assert answer["finish_reason"] == "cancelled"
     assert answer["generated_tokens"] == 0

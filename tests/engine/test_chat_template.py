@@ -80,6 +80,11 @@ def test_a_refusal_is_told_in_the_words_of_the_template() -> None:
         render(ALTERNATING, assistant("Hello"), user("Hi"))
 
 
+def test_the_refusal_told_is_that_of_the_messages_as_they_are() -> None:
+    with pytest.raises(PromptError, match=r"refused the messages: not these 3$"):
+        render("{{ raise_exception('not these ' ~ messages | length) }}", SYSTEM, user("Hi"), user("Ho"))
+
+
 def test_a_failure_is_told_as_one() -> None:
     with pytest.raises(PromptError, match=r"failed: .*'tool_calls'$"):
         render("{{ messages[0].tool_calls.name }}", user("Hi"))
