@@ -267,14 +267,14 @@ class Scheduler:
 
     def _has_room(self, sequence: Sequence, prefix: KnownPrefix) -> bool:
         """Whether there is a place, and memory for all known tokens beside those of the running sequences."""
-        n_places = len(self.running) + sum(
+        n_taken = len(self.running) + sum(
             sibling.status is SequenceStatus.FORKING
             for runner in self.running
             if runner.n_generated == 0
             for sibling in self._live[runner.request_id]
         )
         promised = sum(self.kv.blocks_needed(runner) for runner in self.running)
-        return n_places < self.max_sequences and self.kv.can_allocate(
+        return n_taken < self.max_sequences and self.kv.can_allocate(
             self.kv.blocks_needed(sequence, prefix) + promised
         )
 

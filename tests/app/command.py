@@ -16,7 +16,7 @@ ENDLESS = (COUNTING, "--raw", "--temperature", "0", "--threads", "1")
 
 
 def octavo(
-    *arguments: str, stdin: str | bytes = b"", environment: Mapping[str, str] | None = None
+    *arguments: str, stdin: str | bytes = b"", variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run the command to its end; both outputs are decoded as UTF-8."""
     result = subprocess.run(
@@ -24,7 +24,7 @@ def octavo(
         input=stdin.encode() if isinstance(stdin, str) else stdin,
         capture_output=True,
         cwd=ROOT,
-        env=_environment(environment),
+        env=environment(variables),
         timeout=120,
         check=False,
     )
@@ -41,7 +41,7 @@ def start(*arguments: str, stdin: int = subprocess.DEVNULL, stderr: int = subpro
         stdout=subprocess.PIPE,
         stderr=stderr,
         cwd=ROOT,
-        env=_environment(None),
+        env=environment(),
         start_new_session=True,
         bufsize=0,
     )
@@ -52,5 +52,7 @@ def interrupt(process: subprocess.Popen[bytes], number: signal.Signals = signal.
     os.killpg(process.pid, number)
 
 
-def _environment(extra: Mapping[str, str] | None) -> dict[str, str]:
-    return {**os.environ, **(extra or {})}
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Ours, with what a test adds, and with Python's usual buffers, which some machines switch off."""
+    ours = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return ours | dict(extra or {})

@@ -14,7 +14,7 @@ LFS_POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\n
 
 def sentence(*arguments: str, stdin: str | bytes = b"", data: Path | None = None) -> str:
     """The one line that a failing command says."""
-    result = octavo(*arguments, stdin=stdin, environment={"OCTAVO_DATA_DIR": str(data)} if data else None)
+    result = octavo(*arguments, stdin=stdin, variables={"OCTAVO_DATA_DIR": str(data)} if data else None)
     assert result.stdout == ""
     assert result.returncode == 1, result.stderr
     (line,) = result.stderr.splitlines()

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.app.command import COUNTING, ENDLESS, ROOT, octavo, start
+from tests.app.command import COUNTING, ENDLESS, ROOT, environment, octavo, start
 
 KEYS = {
     "token_ids",
@@ -126,6 +126,7 @@ def test_a_full_disk_is_one_sentence() -> None:
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             cwd=ROOT,
+            env=environment(),
             timeout=120,
             check=False,
         )
@@ -139,7 +140,7 @@ def test_what_native_code_prints_stays_out_of_the_answer(tmp_path: Path) -> None
     """The engine's process really writes to its descriptor 1 here, as a chatty library would."""
     noise = "import os, sys\nif 'engine.worker' in ' '.join(sys.orig_argv): os.write(1, b'noise\\n')\n"
     (tmp_path / "sitecustomize.py").write_text(noise)
-    result = octavo("run", *ENDLESS, "--max-tokens", "3", environment={"PYTHONPATH": str(tmp_path)})
+    result = octavo("run", *ENDLESS, "--max-tokens", "3", variables={"PYTHONPATH": str(tmp_path)})
     assert (result.returncode, result.stdout) == (0, " 13\n")
     assert "noise" not in result.stderr
 

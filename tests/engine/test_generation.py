@@ -19,45 +19,46 @@ STATS = SequenceStats(1, 0, 1, 1, 0.1, 0.1, 0.1)
 
 
 class ScriptedEngine:
-    """An Engine that answers with given tokens, several of them in a step, as an engine may."""
+    """An Engine whose answers are given, and which may produce several tokens of each in a step.
+
+    scripts: tokens of each answer, by index. end_with_token: whether the last token says that it is the last.
+    """
 
     name = "scripted"
     context = 1000
 
-    def __init__(self, steps: list[list[int]], *, end_with_token: bool) -> None:
-        self.steps = steps
+    def __init__(self, scripts: list[list[int]], tokens_per_step: int, *, end_with_token: bool) -> None:
+        self.scripts = dict(enumerate(scripts))
+        self.tokens_per_step = tokens_per_step
         self.end_with_token = end_with_token
-        self.live: set[int] = set()
 
     def submit(self, request: Request) -> int:
-        self.live = set(range(request.n))
+        assert request.n == len(self.scripts)
         return 41
 
     def step(self) -> list[Event]:
-        events: list[Event] = [
-            TokenEvent(41, index, token) for token in self.steps.pop(0) for index in sorted(self.live)
-        ]
-        if not self.steps:
-            if self.end_with_token and events:
-                events = [
-                    event._replace(finish=FinishReason.LENGTH, stats=STATS)
-                    if position >= len(events) - len(self.live)
-                    else event
-                    for position, event in enumerate(events)
-                    if isinstance(event, TokenEvent)
-                ]
-            else:
-                events += [TokenEvent(41, index, None, FinishReason.LENGTH, STATS) for index in sorted(self.live)]
-            self.live = set()
+        events: list[Event] = []
+        for index, script in list(self.scripts.items()):
+            for _ in range(min(self.tokens_per_step, len(script))):
+                token = script.pop(0)
+                if script or not self.end_with_token:
+                    events.append(TokenEvent(41, index, token))
+                else:
+                    events.append(TokenEvent(41, index, token, FinishReason.LENGTH, STATS))
+            if not script:
+                del self.scripts[index]
+                if not self.end_with_token:
+                    events.append(TokenEvent(41, index, None, FinishReason.LENGTH, STATS))
         return events
 
     def cancel(self, request_id: int, index: int | None = None) -> list[Event]:
-        ended = {i for i in self.live if index in (None, i)}
-        self.live -= ended
-        return [TokenEvent(request_id, i, None, FinishReason.CANCELLED, STATS) for i in sorted(ended)]
+        ended = [i for i in self.scripts if index in (None, i)]
+        for i in ended:
+            del self.scripts[i]
+        return [TokenEvent(request_id, i, None, FinishReason.CANCELLED, STATS) for i in ended]
 
     def has_work(self) -> bool:
-        return bool(self.live)
+        return bool(self.scripts)
 
     def kv_stats(self) -> KvStats:
         return KvStats(16, 1, 0, 0, 1, 0, 1, 1, 1)
@@ -89,45 +90,46 @@ def run(generation: TextGeneration) -> list[TextEvent]:
     return events
 
 
-texts = st.text(alphabet="ab é😀", min_size=1, max_size=12)
-
-
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(
-    text=texts,
+    texts=st.lists(st.text(alphabet="ab é😀", min_size=1, max_size=12), min_size=1, max_size=3),
     stop=st.lists(st.text(alphabet="ab é😀", min_size=1, max_size=3), max_size=3),
-    n=st.integers(1, 3),
-    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    tokens_per_step=st.integers(1, 4),
     end_with_token=st.booleans(),
 )
 def test_text_is_cut_at_the_first_stop_string(
-    tokenizer: Tokenizer, *, text: str, stop: list[str], n: int, sizes: list[int], end_with_token: bool
+    tokenizer: Tokenizer, texts: list[str], stop: list[str], tokens_per_step: int, end_with_token: bool
 ) -> None:
-    tokens = list(tokenizer.encode_raw(text))
-    steps = []
-    while tokens:
-        size = sizes[len(steps) % len(sizes)]
-        steps.append(tokens[:size])
-        tokens = tokens[size:]
-    generation = TextGeneration(ScriptedEngine(steps, end_with_token=end_with_token), tokenizer)
-    events = generation.submit(7, TextRequest("ask", stop=tuple(stop), n=n)) + run(generation)
+    scripts = [list(tokenizer.encode_raw(text)) for text in texts]
+    engine = ScriptedEngine(scripts, tokens_per_step, end_with_token=end_with_token)
+    generation = TextGeneration(engine, tokenizer)
+    events = generation.submit(7, TextRequest("ask", stop=tuple(stop), n=len(texts))) + run(generation)
 
-    expected, reason = cut(text, tuple(stop))
     assert all(event.request_id == 7 for event in events)
-    for index in range(n):
+    for index, text in enumerate(texts):
         own = [event for event in events if isinstance(event, TextDelta | Finished) and event.index == index]
         finished = own.pop()
         assert isinstance(finished, Finished)
-        assert (finished.text, finished.reason) == (expected, reason)
+        assert (finished.text, finished.reason) == cut(text, tuple(stop))
         deltas = [event.text for event in own if isinstance(event, TextDelta)]
         assert len(deltas) == len(own)
         assert all(deltas)
-        assert "".join(deltas) == expected
+        assert "".join(deltas) == finished.text
+        but_the_last = b"".join(map(tokenizer.piece, finished.token_ids[:-1])).decode(errors="ignore")
+        assert not any(word in but_the_last for word in stop)
+
+
+def test_the_engine_computes_nothing_after_a_stop_string(tokenizer: Tokenizer) -> None:
+    script = list(tokenizer.encode_raw("a" * 20 + "b" + "a" * 20))
+    generation = TextGeneration(ScriptedEngine([script], 1, end_with_token=False), tokenizer)
+    generation.submit(7, TextRequest("ask", stop=("b",)))
+    run(generation)
+    assert script == list(tokenizer.encode_raw("a" * 20))
 
 
 def test_a_cancelled_answer_keeps_the_text_that_was_held_back(tokenizer: Tokenizer) -> None:
-    steps = [[token] for token in tokenizer.encode_raw("abab")]
-    generation = TextGeneration(ScriptedEngine(steps, end_with_token=False), tokenizer)
+    script = list(tokenizer.encode_raw("abab"))
+    generation = TextGeneration(ScriptedEngine([script], 1, end_with_token=False), tokenizer)
     generation.submit(7, TextRequest("ask", stop=("bb",)))
     before = generation.step() + generation.step()
     assert [event.text for event in before if isinstance(event, TextDelta)] == ["a"]
