@@ -51,7 +51,6 @@ class FreeSpace:
         start = self._start_before.pop(block, block)
         self._length_at.pop(start, None)
         end = block + 1 + self._length_at.pop(block + 1, 0)
-        self._start_before.pop(end, None)
         self._add(start, end)
         self.n_blocks += 1
 

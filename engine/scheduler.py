@@ -3,7 +3,7 @@
 Everything follows one order, the rank: interactive before background, then first come, first served.
 
 - Budget: every running sequence that decodes gets its one token first, so it never waits longer than one
-  chunk; the rest of the budget goes to prompts, by rank.
+  chunk; the rest of the budget goes to prompts, class by class: those that run, then those that wait.
 - Memory: blocks are taken when tokens are about to be computed. If they run out, a sequence may preempt those
   of lower rank, last first; the last one waits with what it has. A preempted sequence keeps its tokens, leaves
   its full blocks in the prefix cache and finds them there when it is admitted again.
@@ -155,15 +155,16 @@ class Scheduler:
         self._preempt_background()
         plan = StepPlan()
         prompt_budget = self.token_budget - sum(sequence.n_remaining == 1 for sequence in self.running)
-        for sequence in self.running.copy():
-            if sequence.status is not SequenceStatus.RUNNING:
-                continue  # preempted by one before it
-            n_tokens = 1
-            if sequence.n_remaining > 1:
-                n_tokens = min(sequence.n_remaining, prompt_budget)
-                prompt_budget -= n_tokens
-            self._plan_chunk(plan, sequence, n_tokens)
-        self._admit(plan)
+        for priority in Priority:
+            for sequence in [runner for runner in self.running if runner.request.priority is priority]:
+                if sequence.status is not SequenceStatus.RUNNING:
+                    continue  # preempted by one before it
+                n_tokens = 1
+                if sequence.n_remaining > 1:
+                    n_tokens = min(sequence.n_remaining, prompt_budget)
+                    prompt_budget -= n_tokens
+                self._plan_chunk(plan, sequence, n_tokens)
+            prompt_budget -= self._admit(plan, priority, prompt_budget)
         return plan
 
     def complete(self, plan: StepPlan, sampled: Mapping[int, int]) -> list[Event]:
@@ -237,8 +238,6 @@ class Scheduler:
 
     def _forking_from(self, sequence: Sequence, plan: StepPlan) -> list[Sequence]:
         """The siblings that draw their first token with `sequence`; those that find no place wait in line."""
-        if sequence.n_generated > 0:
-            return []
         siblings = [s for s in self._live[sequence.request_id] if s.status is SequenceStatus.FORKING]
         n_promised = sum(len(chunk.samples) - 1 for chunk in plan.chunks if chunk.samples)
         n_places = self.max_sequences - len(self.running) - n_promised
@@ -246,10 +245,10 @@ class Scheduler:
             self._wait(sibling)
         return siblings[:n_places]
 
-    def _admit(self, plan: StepPlan) -> None:
-        """Start waiting sequences, in line, while places, memory and budget last."""
-        budget = self.token_budget - plan.n_tokens
-        while self.waiting and budget > 0:
+    def _admit(self, plan: StepPlan, priority: Priority, budget: int) -> int:
+        """Start waiting sequences of a class, in line, while places, memory and budget last; returns tokens used."""
+        left = budget
+        while left > 0 and self.waiting and self.waiting[0].request.priority is priority:
             sequence = self.waiting[0]
             prefix = self.kv.lookup(sequence)
             if not self._has_room(sequence, prefix) or self._is_coming(sequence, prefix):
@@ -261,22 +260,20 @@ class Scheduler:
             if sequence.prefill_at is None:
                 sequence.prefill_at = self._clock()
             insort(self.running, sequence, key=lambda s: s.rank)
-            n_tokens = min(sequence.n_remaining, budget)
+            n_tokens = min(sequence.n_remaining, left)
             self._plan_chunk(plan, sequence, n_tokens)
-            budget -= n_tokens
+            left -= n_tokens
+        return budget - left
 
     def _has_room(self, sequence: Sequence, prefix: KnownPrefix) -> bool:
         """Whether there is a place, and memory for all known tokens beside those of the running sequences."""
         n_taken = len(self.running) + sum(
             sibling.status is SequenceStatus.FORKING
             for runner in self.running
-            if runner.n_generated == 0
             for sibling in self._live[runner.request_id]
         )
         promised = sum(self.kv.blocks_needed(runner) for runner in self.running)
-        return n_taken < self.max_sequences and self.kv.can_allocate(
-            self.kv.blocks_needed(sequence, prefix) + promised
-        )
+        return n_taken < self.max_sequences and self.kv.can_allocate(self.kv.blocks_needed(sequence, prefix) + promised)
 
     def _is_coming(self, sequence: Sequence, prefix: KnownPrefix) -> bool:
         """Whether a running sequence is about to compute the first block that `sequence` lacks."""

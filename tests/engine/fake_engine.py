@@ -71,18 +71,16 @@ class FakeEngine:
     """Runs plans against fake pools, and checks on the way what must hold for every plan."""
 
     def __init__(self, **options: Any) -> None:
-        self.scheduler = Scheduler(**options, clock=self._tick)
+        self.scheduler = Scheduler(**options, clock=lambda: float(len(self.plans)))
         self.kv: KvManager = self.scheduler.kv
         self.pools = [FakePool(self.kv.block_size) for _ in self.kv.groups]
         self.answers: dict[tuple[int, int], Answer] = defaultdict(lambda: Answer([], []))
         self.requests: dict[int, Request] = {}
         self.prefill_events: list[PrefillEvent] = []
         self.plans: list[StepPlan] = []
-        self._time = 0.0
-
-    def _tick(self) -> float:
-        self._time += 1.0
-        return self._time
+        self.recomputed = 0
+        self._furthest: dict[int, int] = defaultdict(int)
+        """The most tokens that each sequence ever had in the pool."""
 
     def submit(self, request: Request) -> int:
         request_id = self.scheduler.submit(request)
@@ -102,8 +100,16 @@ class FakeEngine:
         sampled = self._run(plan)
         if cancel_before_complete is not None:
             self.cancel(*cancel_before_complete)
+        self._count(plan)
         self._receive(self.scheduler.complete(plan, sampled))
+        for sequence in self.scheduler.running:
+            self._furthest[sequence.sequence_id] = max(self._furthest[sequence.sequence_id], sequence.n_computed)
         return plan
+
+    def _count(self, plan: StepPlan) -> None:
+        for sequence, start, n_tokens, _ in plan.chunks:
+            if sequence.status is SequenceStatus.RUNNING:
+                self.recomputed += max(0, min(start + n_tokens, self._furthest[sequence.sequence_id]) - start)
 
     def finish(self, limit: int = 2000) -> None:
         for _ in range(limit):
@@ -143,6 +149,10 @@ class FakeEngine:
         self.check()
         stats = self.scheduler.stats()
         assert (stats.blocks_used, stats.n_running, stats.n_waiting) == (0, 0, 0)
+        assert stats.recomputed_tokens == self.recomputed
+        costs = [cost for answer in self.answers.values() for _, cost in answer.ends]
+        assert stats.reused_tokens == sum(cost.reused_tokens for cost in costs)
+        assert stats.computed_tokens == sum(cost.computed_tokens for cost in costs)
         for request_id, request in self.requests.items():
             for index in range(request.n):
                 tokens, ends = self.answers[request_id, index]

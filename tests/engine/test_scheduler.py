@@ -157,6 +157,41 @@ class TestSteps:
         urgent = fake.submit(Request(prompt(5, 100)))
         assert chunks(fake.step()) == [(urgent, 0, 5)]
 
+    def test_an_interactive_prompt_does_not_wait_for_a_background_prompt(self) -> None:
+        fake = engine(token_budget=10)
+        slow = fake.submit(Request(prompt(50), priority=BACKGROUND))
+        fake.step()
+        urgent = fake.submit(Request(prompt(12, 100)))
+        assert chunks(fake.step()) == [(urgent, 0, 10)]
+        assert chunks(fake.step()) == [(urgent, 10, 2), (slow, 10, 8)]
+        assert chunks(fake.step()) == [(urgent, 12, 1), (slow, 18, 9)]
+
+    def test_the_wait_after_a_preemption_counts_as_prefill(self) -> None:
+        fake = engine(token_budget=10, max_sequences=1)
+        slow = fake.submit(Request(prompt(25), max_tokens=1, priority=BACKGROUND))
+        fake.step()
+        fake.submit(Request(prompt(5, 100), max_tokens=3))
+        fake.finish()
+        # Steps: 10 of 25 tokens; three for the other; from 8 cached tokens on, 10 and 7 tokens.
+        assert len(fake.plans) == 6
+        assert cost(fake, slow) == (25, 0, 25, 1)
+        assert fake.stats(slow).prefill_s == 6
+
+    def test_tokens_count_as_computed_once_however_often_they_are_lost(self) -> None:
+        fake = engine(n_blocks=8, token_budget=10, max_sequences=1)
+        slow = fake.submit(Request(prompt(25), max_tokens=1, priority=BACKGROUND))
+        fake.step()
+        fake.step()
+        for start in (100, 150):  # each takes all blocks; the second comes when 10 of the 20 lost tokens are back
+            urgent = fake.submit(Request(prompt(30, start), max_tokens=1))
+            while not fake.answers[urgent, 0].ends:
+                fake.step()
+            fake.step()
+        fake.finish()
+        fake.check_idle()
+        assert cost(fake, slow) == (25, 0, 25, 1)
+        assert fake.scheduler.stats().computed_tokens == 25 + 2 * 30
+
     def test_interactive_answers_do_not_displace_each_other_to_start(self) -> None:
         fake = engine(max_sequences=1)
         first = fake.submit(Request(prompt(9)))
@@ -309,6 +344,15 @@ class TestCancel:
         fake.finish()
         fake.check_idle()
         assert cost(fake, request_id, 3)[:3] == (10, 8, 2)
+
+    def test_answers_that_fork_in_one_step_share_the_places(self) -> None:
+        fake = engine(max_sequences=3)
+        first, second = (fake.submit(Request(prompt(5, 20 * i), max_tokens=3, n=2)) for i in range(2))
+        fake.step()
+        fake.check()
+        assert [(s.request_id, s.index) for s in fake.scheduler.running] == [(first, 0), (first, 1), (second, 0)]
+        fake.finish()
+        fake.check_idle()
 
 
 def test_every_running_sequence_must_fit_a_step() -> None:
