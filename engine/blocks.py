@@ -143,11 +143,13 @@ class BlockAllocator:
         """Whether `n` blocks can be had."""
         return n <= self.n_available
 
-    def allocate(self, n: int, after: int | None = None) -> list[int]:
+    def allocate(self, n: int, after: int | None = None, reach: int = 0) -> list[int]:
         """Take `n` blocks, each with one reference, in the order in which they should be written.
 
         after: the last block of the sequence that grows; its right neighbour is preferred, so that the
-        sequence stays in one run. `can_allocate(n)` must be true.
+        sequence stays in one run. reach: up to so many blocks may be skipped to stay close, where attention still
+        reads the sequence as one stretch; beyond, a new run begins where there is room. `can_allocate(n)` must be
+        true.
         """
         if not self.can_allocate(n):
             raise RuntimeError(f"{n} blocks were asked for, but only {self.n_available} can be had")
@@ -157,13 +159,18 @@ class BlockAllocator:
                 self._free.put(self.cache.evict())
         blocks = []
         for _ in range(n):
-            if after is not None and self._free.starts_at(after + 1):
-                after = self._free.take(after + 1)
-            else:
-                after = self._start_run()
+            after = self._next_block(after, reach)
             self._ref_counts[after] = 1
             blocks.append(after)
         return blocks
+
+    def _next_block(self, after: int | None, reach: int) -> int:
+        if after is None:
+            return self._start_run()
+        if self._free.starts_at(after + 1):
+            return self._free.take(after + 1)
+        close = self._free.first_between(after + 2, after + 1 + reach)
+        return self._start_run() if close is None else self._free.take(close)
 
     def share(self, block: int) -> None:
         """Add a reference to a block that is in use or cached."""

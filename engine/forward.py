@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine import ggml
-from engine.attention import SegmentShape, segment_shape
+from engine.attention import segment_shape
+from engine.attention_inputs import SegmentShape
 from engine.batch import Batch
 from engine.blocks import BlockCopy
 from engine.devices import Device, cpu_device

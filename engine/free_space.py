@@ -34,6 +34,10 @@ class FreeSpace:
         start, length = max(self._length_at.items(), key=lambda item: (item[1], -item[0]))
         return Extent(start, length)
 
+    def first_between(self, low: int, high: int) -> int | None:
+        """The lowest start of an extent in [low, high], found in O(extents)."""
+        return min((start for start in self._length_at if low <= start <= high), default=None)
+
     def take(self, start: int, offset: int = 0) -> int:
         """Take the block `offset` blocks into the extent that begins at `start`, and return it."""
         length = self._length_at.pop(start)

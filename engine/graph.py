@@ -41,9 +41,9 @@ class ForwardGraph:
 
 def build_graph(plan: ModelPlan, weights: Weights, pool: KvPool, batch: Batch) -> ForwardGraph:
     """Build the graph for batches shaped like `batch`. It is neither allocated nor run here."""
-    n_parts = sum(1 + segment.n_tokens // 64 for segments in batch.groups for segment in segments)
+    n_segments = sum(map(len, batch.groups))
     n_spans = sum(len(segment.keys.spans) + len(segment.writes) for segments in batch.groups for segment in segments)
-    builder = GraphBuilder(max_nodes=(len(plan.layers) + 1) * (64 + 16 * n_parts + 8 * n_parts * n_spans))
+    builder = GraphBuilder(max_nodes=(len(plan.layers) + 1) * (64 + 16 * n_segments + 8 * n_spans))
     n_tokens = len(batch.tokens)
     tokens = builder.input_1d(ggml.I32, n_tokens)
     positions = builder.input_1d(ggml.I32, n_tokens)

@@ -13,6 +13,9 @@ from engine.blocks import BlockAllocator, BlockCopy, BlockTable
 from engine.prefix_cache import CachedBlock, HashFunction, PrefixCache, blake2b_16, block_digest
 from engine.sequence import Priority, Sequence
 
+SKIP = 4
+"""A growing sequence may skip a quarter of its length to stay in one stretch (KvLayout.merge_limit is 1.3)."""
+
 
 class KnownPrefix(NamedTuple):
     """The longest cached beginning of a sequence: `n_blocks` blocks, and their entries per KV group."""
@@ -104,7 +107,7 @@ class KvManager:
                 group.release(source)
                 copies.append(BlockCopy(index, source, target))
             if n_blocks > len(table):
-                table.extend(group.allocate(n_blocks - len(table), after=table.last))
+                table.extend(group.allocate(n_blocks - len(table), after=table.last, reach=len(table) // SKIP))
         return copies
 
     def publish(self, sequence: Sequence) -> None:

@@ -1,7 +1,8 @@
 """The paged engine's logits against llama_decode's, on tiny models of every kind and on the starter model.
 
-Prefill in one chunk repeats llama.cpp's operations without flash attention one by one, so it is identical. Decodes and
-small chunks multiply in another order; their distance is bounded by that between llama.cpp's own two settings.
+A prompt in one chunk repeats llama.cpp's operations one by one, without flash attention if it is short and with it if it
+is long, so it is identical. Decodes multiply in another order; their distance is bounded by that between llama.cpp's
+own two settings.
 """
 
 from __future__ import annotations
@@ -199,10 +200,21 @@ def test_reused_prefix_gives_the_same_answer(tiny_model: Callable[..., Path]) ->
         assert paged.scheduler_stats().reused_tokens == 64
 
 
+@pytest.mark.parametrize("n_prompt", [64, 100, 150])
+def test_long_chunks_are_identical_to_flash_attention(tiny_model: Callable[..., Path], n_prompt: int) -> None:
+    path = tiny_model()
+    prompt = [(5 * i * i + i) % 90 for i in range(n_prompt)]
+    expected = oracle(path, prompt, 1, flash=True)
+    with engine(path) as paged:
+        request = paged.follow(prompt, choices(expected))
+        paged.run()
+        assert np.array_equal(paged.logits(request), expected)
+
+
 def test_starter_model(starter_path: Path) -> None:
     prompt = [1, 4093, 198, 2683, 359, 260, 6376, 4461, 47, 2, 198, 1, 520, 9531, 198] * 8
-    expected = oracle(starter_path, prompt, N_GREEDY)
-    other_setting = forced(starter_path, prompt, choices(expected), flash=True)
+    expected = oracle(starter_path, prompt, N_GREEDY, flash=True)
+    other_setting = forced(starter_path, prompt, choices(expected), flash=False)
     with engine(starter_path) as paged:
         request = paged.follow(prompt, choices(expected))
         paged.run()
