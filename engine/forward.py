@@ -41,6 +41,7 @@ class Forward:
         self._scheduler: int = ggml.backend_sched_new(
             handles, None, len(self._backends), _MAX_SCHEDULED_NODES, False, True
         )
+        self._reads_in_place = device.is_host
         self._live: ForwardGraph | None = None
         self._shape: BatchShape | None = None
         self.graphs_built = 0
@@ -96,9 +97,12 @@ class Forward:
 
     def _read(self, logits: int, n_rows: int) -> NDArray[np.float32]:
         n_bytes = ggml.nbytes(logits)
-        out = np.empty((n_rows, self._plan.vocabulary), np.float32)
-        ggml.backend_tensor_get(logits, out.ctypes.data, 0, n_bytes)
-        return out
+        if self._reads_in_place:
+            memory = (ctypes.c_char * n_bytes).from_address(ggml.get_data(logits))
+        else:
+            memory = ctypes.create_string_buffer(n_bytes)
+            ggml.backend_tensor_get(logits, memory, 0, n_bytes)
+        return np.frombuffer(memory, np.float32).reshape(n_rows, self._plan.vocabulary)
 
     def _drop_live(self) -> None:
         if self._live is not None:

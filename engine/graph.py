@@ -96,10 +96,7 @@ class _Stream:
 
     def attend(self, index: int, plan: Attention, x: int, n_tokens: int, *, only_store: bool) -> int | None:
         """Attention of one layer, [embedding, T]; None when only K and V are wanted."""
-        context = self.context
-        q = ggml.reshape_3d(context, self.linear(x, plan.q), plan.head_dim_k, plan.n_head, n_tokens)
-        k = ggml.reshape_3d(context, self.linear(x, plan.k), plan.head_dim_k, plan.n_head_kv, n_tokens)
-        v = self.linear(x, plan.v)
+        q, k, v = self.project(x, plan, n_tokens)
         if plan.q_norm is not None:
             q = self.norm(q, plan.q_norm)
         if plan.k_norm is not None:
@@ -115,16 +112,40 @@ class _Stream:
             return None
         return self.linear(ops.attend(index, plan, q), plan.output)
 
+    def project(self, x: int, plan: Attention, n_tokens: int) -> tuple[int, int, int]:
+        """Queries [D, H, T], keys [D, HK, T] and values [D*HK, T] of one layer."""
+        context = self.context
+        stacked = self.weights.stacked((plan.q, plan.k, plan.v))
+        if stacked is None:
+            q = ggml.reshape_3d(context, self.linear(x, plan.q), plan.head_dim_k, plan.n_head, n_tokens)
+            k = ggml.reshape_3d(context, self.linear(x, plan.k), plan.head_dim_k, plan.n_head_kv, n_tokens)
+            return q, k, self.linear(x, plan.v)
+        rows = ggml.mul_mat(context, stacked, x)
+        width, head = ggml.head(rows).nb[1], plan.head_dim_k * 4
+        k_start, v_start = plan.q.n_out * 4, (plan.q.n_out + plan.k.n_out) * 4
+        q = ggml.view_3d(context, rows, plan.head_dim_k, plan.n_head, n_tokens, head, width, 0)
+        k = ggml.view_3d(context, rows, plan.head_dim_k, plan.n_head_kv, n_tokens, head, width, k_start)
+        v = ggml.view_2d(context, rows, plan.v.n_out, n_tokens, width, v_start)
+        q, k, v = (self.biased(part, linear) for part, linear in ((q, plan.q), (k, plan.k), (v, plan.v)))
+        return q, k, v if n_tokens == 1 or plan.v.bias else ggml.cont_2d(context, v, plan.v.n_out, n_tokens)
+
     def feed_forward(self, x: int, plan: FeedForward) -> int:
         """SwiGLU (arXiv 2002.05202): down(silu(gate x) * up x)."""
         hidden = ggml.swiglu_split(self.context, self.linear(x, plan.gate), self.linear(x, plan.up))
         return self.linear(hidden, plan.down)
 
     def linear(self, x: int, plan: Linear, *, weight: int | None = None) -> int:
-        y: int = ggml.mul_mat(self.context, weight or self.weights[plan.weight], x)
-        if plan.bias is not None:
-            y = ggml.add(self.context, y, self.weights[plan.bias])
-        return y
+        return self.biased(ggml.mul_mat(self.context, weight or self.weights[plan.weight], x), plan)
+
+    def biased(self, y: int, plan: Linear) -> int:
+        """y plus the bias, if there is one; y may be split into heads."""
+        if plan.bias is None:
+            return y
+        bias = self.weights[plan.bias]
+        ne = ggml.head(y).ne
+        if ne[0] != plan.n_out:
+            bias = ggml.reshape_2d(self.context, bias, ne[0], ne[1])
+        return int(ggml.add(self.context, y, bias))
 
     def norm(self, x: int, plan: Norm) -> int:
         """RMS norm (arXiv 1910.07467)."""

@@ -45,7 +45,7 @@ class KvLayout(enum.Enum):
 
         Longer steps mean fewer graphs and more masked keys; flash attention on a GPU wants 256.
         """
-        return 64 if self is KvLayout.PACKED else 256
+        return 32 if self is KvLayout.PACKED else 256
 
     @property
     def merge_limit(self) -> float:

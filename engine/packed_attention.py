@@ -6,6 +6,9 @@ kernels run and every key and value is read once per group:
     scores [n, t*G, HK] = K [D, n, HK] x q [D, t*G, HK]
     out    [D, t*G, HK] = V [n, D, HK] x softmax(scores)
 
+A packed product costs ggml two barriers per KV head, which a decode over few columns does not earn back: up to
+`UNPACKED_COLUMNS` its heads are multiplied one by one.
+
 A sequence in several spans has its scores computed span by span, one softmax over all, and its values added span by
 span. Chunks of `FLASH_TOKENS` and more would write large matrices of scores: they gather K and V once, as F32, and
 leave the rest to ggml's tiled flash attention, which for fewer queries falls back to slow loops.
@@ -27,6 +30,9 @@ from engine.plan import Attention
 FLASH_TOKENS = 64
 """Queries per tile of ggml's flash attention (ggml_fa_tile_config::Q)."""
 
+UNPACKED_COLUMNS = 256
+"""Columns up to which a decode is faster unpacked: measured on two AVX-512 cores, where 512 were a draw."""
+
 COPY_TOKENS = 16
 """From this many tokens on, V is written by a transposed copy per span; below, element by element, so that
 the graph does not depend on the slots and can be used again."""
@@ -38,6 +44,7 @@ class PackedAttention:
     def __init__(self, builder: GraphBuilder, pool: KvPool, plan: Attention, segments: Sequence[Segment]) -> None:
         self._b = builder
         self._pool = pool
+        self._n_head = plan.n_head
         self._group_size = plan.n_head // plan.n_head_kv
         self._channels = plan.n_head_kv * plan.head_dim_v
         self._n_tokens = sum(segment.n_tokens for segment in segments)
@@ -70,8 +77,10 @@ class PackedAttention:
         n_columns = len(segment.keys.positions)
         if segment.n_tokens >= FLASH_TOKENS:
             return self._b.input_2d(ggml.F16, n_columns, segment.n_tokens)
-        # ggml's softmax divides rows ne[1] among threads: one query alone gets a row for each of its G heads.
-        n_rows = self._group_size if segment.n_tokens == 1 else segment.n_tokens
+        # ggml's softmax divides rows ne[1] among threads: one query alone gets a row for each of its heads.
+        n_rows = segment.n_tokens
+        if n_rows == 1:
+            n_rows = self._group_size if n_columns > UNPACKED_COLUMNS else self._n_head
         return self._b.input_2d(ggml.F32, n_columns, n_rows)
 
     def store(self, layer: int, plan: Attention, k: int, v: int) -> None:
@@ -123,7 +132,7 @@ class PackedAttention:
         rows = ggml.view_3d(b.context, q, plan.head_dim_k, plan.n_head, part.n_tokens, nb[1], nb[2], part.row * nb[2])
         if part.n_tokens >= FLASH_TOKENS:
             return self._flash(layer, plan, ggml.permute(b.context, rows, 0, 2, 1, 3), part)
-        return self._packed(layer, plan, rows, part)
+        return self._products(layer, plan, rows, part)
 
     def _flash(self, layer: int, plan: Attention, queries: int, part: Part) -> int:
         """Flash attention over gathered keys and values: queries [D, t, H], result [D, H, t]."""
@@ -141,30 +150,31 @@ class PackedAttention:
         out: int = ggml.flash_attn_ext(context, queries, keys, values, part.mask.tensor, plan.scale, 0.0, 0.0)
         return out
 
-    def _packed(self, layer: int, plan: Attention, rows: int, part: Part) -> int:
-        """Packed products: rows [D, H, t], result [D, t*G, HK]."""
+    def _products(self, layer: int, plan: Attention, rows: int, part: Part) -> int:
+        """Matrix products: rows [D, H, t], result [D, t*G, HK], or [D, 1, H] when unpacked."""
         context, t, n = self._b.context, part.n_tokens, part.n_columns
-        n_queries = t * self._group_size
+        is_packed = t > 1 or n > UNPACKED_COLUMNS
+        n_batches = plan.n_head_kv if is_packed else plan.n_head
+        n_queries = t * plan.n_head // n_batches
         if t == 1:
-            queries = ggml.reshape_3d(context, rows, plan.head_dim_k, n_queries, plan.n_head_kv)
+            queries = ggml.reshape_3d(context, rows, plan.head_dim_k, n_queries, n_batches)
         else:
             by_head = ggml.permute(context, rows, 0, 2, 1, 3)
-            queries = ggml.cont_3d(context, by_head, plan.head_dim_k, n_queries, plan.n_head_kv)
+            queries = ggml.cont_3d(context, by_head, plan.head_dim_k, n_queries, n_batches)
         scores = None
         for span in part.spans:
             product = ggml.mul_mat(context, self._k_stretch(layer, plan, span), queries)
             scores = product if scores is None else ggml.concat(context, scores, product, 0)
-        if t > 1:
-            scores = ggml.reshape_3d(context, scores, n, t, plan.n_head)
+        mask_rows = part.mask.shape[0]
+        scores = ggml.reshape_3d(context, scores, n, mask_rows, t * plan.n_head // mask_rows)
         scores = ggml.soft_max_ext(context, scores, part.mask.tensor, plan.scale, 0.0)
-        if t > 1:
-            scores = ggml.reshape_3d(context, scores, n, n_queries, plan.n_head_kv)
+        scores = ggml.reshape_3d(context, scores, n, n_queries, n_batches)
         out, column = None, 0
         for span in part.spans:
             probabilities = scores
             if len(part.spans) > 1:
                 probabilities = ggml.view_3d(
-                    context, scores, span.n_slots, n_queries, plan.n_head_kv, n * 4, n * 4 * n_queries, column * 4
+                    context, scores, span.n_slots, n_queries, n_batches, n * 4, n * 4 * n_queries, column * 4
                 )
             product = ggml.mul_mat(context, self._v_heads(layer, plan, span), probabilities)
             out = product if out is None else ggml.add(context, out, product)

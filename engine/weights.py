@@ -3,6 +3,9 @@
 Placement follows llama.cpp: the token embedding, which is only looked up, stays in host memory; a matrix
 goes to the CPU's "extra" buffer types when one of them has faster kernels for it; all else goes to the
 device's own memory, which for the CPU (and where the device can use mapped memory) is the file itself.
+
+The projections to queries, keys and values of a layer become one matrix where their types agree: one product in
+place of three is 4 to 8 % of a small model's decode step.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +22,7 @@ from engine import ggml
 from engine.devices import Device, cpu_device
 from engine.errors import MemoryLimitError, ModelFileError
 from engine.gguf_file import GgufFile, TensorInfo
-from engine.plan import ModelPlan
+from engine.plan import Linear, ModelPlan
 
 _TRIAL_COLUMNS = 512
 """Columns of the matrix with which a buffer type is asked whether it can multiply a weight."""
@@ -27,13 +30,29 @@ _TRIAL_COLUMNS = 512
 
 @dataclass(frozen=True)
 class _Placement:
-    """One tensor to create: `name` is that of the weight, which for a tied output differs from its source's."""
+    """One tensor to create from one of the file, or from several that are stacked along their outputs.
+
+    name: how the graph asks for it; for a stack or a tied output it is no name of the file.
+    """
 
     name: str
-    source: TensorInfo
+    sources: tuple[TensorInfo, ...]
     device: Device
     buffer_type: int
     is_mapped: bool
+
+    @property
+    def type(self) -> int:
+        return self.sources[0].type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        *inner, _ = self.sources[0].shape
+        return (*inner, sum(source.shape[-1] for source in self.sources))
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(source.n_bytes for source in self.sources)
 
 
 class Weights:
@@ -51,22 +70,21 @@ class Weights:
         self._contexts: list[int] = []
         self._buffers: list[int] = []
         self._mapping = _map_file(file)
-        self._address = np.frombuffer(self._mapping, np.uint8).ctypes.data
+        self._file = np.frombuffer(self._mapping, np.uint8)
         placements = _place(file, plan, device)
         self.buffer_types = Counter(
             "mapped file" if p.is_mapped else ggml.backend_buft_name(p.buffer_type).decode() for p in placements
         )
         self._bind_mapped([p for p in placements if p.is_mapped])
         copied = [p for p in placements if not p.is_mapped]
-        total = sum(p.source.n_bytes for p in copied)
+        total = sum(p.n_bytes for p in copied)
         done = 0
         for buffer_type in dict.fromkeys(p.buffer_type for p in copied):
             group = [p for p in copied if p.buffer_type == buffer_type]
             self._allocate(group, buffer_type, device)
             for placement in group:
-                info = placement.source
-                ggml.backend_tensor_set(self._tensors[placement.name], self._address + info.offset, 0, info.n_bytes)
-                done += info.n_bytes
+                self._upload(placement)
+                done += placement.n_bytes
                 progress(done / total)
         progress(1.0)
         self.embedding = self._tensors[plan.token_embedding]
@@ -75,25 +93,29 @@ class Weights:
     def __getitem__(self, name: str) -> int:
         return self._tensors[name]
 
+    def stacked(self, linears: Sequence[Linear]) -> int | None:
+        """The weights of several projections of the same input as one matrix, None where they are apart."""
+        return self._tensors.get(_stack_name(linears))
+
     def _bind_mapped(self, placements: list[_Placement]) -> None:
         """Point tensors into the mapping, one buffer per device that uses it."""
         for device in {p.device.name: p.device for p in placements}.values():
             group = [p for p in placements if p.device.name == device.name]
-            largest = max(p.source.n_bytes for p in group)
+            largest = max(p.n_bytes for p in group)
             size = len(self._mapping)
-            buffer = ggml.backend_dev_buffer_from_host_ptr(device.handle, self._address, size, largest)
+            buffer = ggml.backend_dev_buffer_from_host_ptr(device.handle, self._file.ctypes.data, size, largest)
             if not buffer:
                 raise MemoryLimitError(f"{device.name} has no room for the model's {size / 2**30:.1f} GiB.")
             ggml.backend_buffer_set_usage(buffer, ggml.BUFFER_USAGE_WEIGHTS)
             self._buffers.append(buffer)
             for placement, tensor in zip(group, self._new_tensors(group), strict=True):
-                ggml.backend_tensor_alloc(buffer, tensor, self._address + placement.source.offset)
+                ggml.backend_tensor_alloc(buffer, tensor, self._file.ctypes.data + placement.sources[0].offset)
 
     def _allocate(self, placements: list[_Placement], buffer_type: int, device: Device) -> None:
         self._new_tensors(placements)
         buffer = ggml.backend_alloc_ctx_tensors_from_buft(self._contexts[-1], buffer_type)
         if not buffer:
-            size = sum(p.source.n_bytes for p in placements)
+            size = sum(p.n_bytes for p in placements)
             raise MemoryLimitError(
                 f"{device.name} has no room for {size / 2**30:.1f} GiB of weights: use a smaller model or quantization."
             )
@@ -105,10 +127,15 @@ class Weights:
         self._contexts.append(context)
         tensors = []
         for placement in placements:
-            tensor = _new_tensor(context, placement.source)
+            tensor = _new_tensor(context, placement.type, placement.shape)
             self._tensors[placement.name] = tensor
             tensors.append(tensor)
         return tensors
+
+    def _upload(self, placement: _Placement) -> None:
+        pieces = [self._file[source.offset : source.offset + source.n_bytes] for source in placement.sources]
+        data = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        ggml.backend_tensor_set(self._tensors[placement.name], data.ctypes.data, 0, data.nbytes)
 
     def close(self) -> None:
         """Free the buffers and unmap the file."""
@@ -133,25 +160,32 @@ def _map_file(file: GgufFile) -> mmap.mmap:
 
 def _place(file: GgufFile, plan: ModelPlan, device: Device) -> list[_Placement]:
     cpu = cpu_device()
-    matrices = _matrix_names(plan)
     extra = _extra_buffer_types(device)
-    placements = []
+    matrices = _matrix_names(plan)
+    stacks = _stacks(file, plan)
+    in_stacks = {name for names in stacks.values() for name in names}
+    embedding = file.tensors[plan.token_embedding]
+    placements = [_Placement(embedding.name, (embedding,), cpu, cpu.buffer_type, cpu.maps_host_memory)]
+    if plan.tied:
+        buffer_type = _best_buffer_type(embedding.type, embedding.shape, device, extra)
+        if device.name != cpu.name or buffer_type != cpu.buffer_type:
+            placements.append(_in_device(_TIED_OUTPUT, (embedding,), device, buffer_type))
+    for name, names in stacks.items():
+        sources = tuple(file.tensors[source] for source in names)
+        buffer_type = _best_buffer_type(sources[0].type, sources[0].shape, device, extra)
+        placements.append(_Placement(name, sources, device, buffer_type, is_mapped=False))
     for info in file.tensors.values():
-        if info.name == plan.token_embedding:
-            placements.append(_Placement(info.name, info, cpu, cpu.buffer_type, cpu.maps_host_memory))
-            if plan.tied:
-                buffer_type = _best_buffer_type(info, device, extra)
-                if device.name != cpu.name or buffer_type != cpu.buffer_type:
-                    placements.append(_in_device(_TIED_OUTPUT, info, device, buffer_type))
-        else:
-            buffer_type = _best_buffer_type(info, device, extra) if info.name in matrices else device.buffer_type
-            placements.append(_in_device(info.name, info, device, buffer_type))
+        if info.name == plan.token_embedding or info.name in in_stacks:
+            continue
+        is_matrix = info.name in matrices
+        buffer_type = _best_buffer_type(info.type, info.shape, device, extra) if is_matrix else device.buffer_type
+        placements.append(_in_device(info.name, (info,), device, buffer_type))
     return placements
 
 
-def _in_device(name: str, info: TensorInfo, device: Device, buffer_type: int) -> _Placement:
+def _in_device(name: str, sources: tuple[TensorInfo, ...], device: Device, buffer_type: int) -> _Placement:
     is_mapped = buffer_type == device.buffer_type and device.maps_host_memory
-    return _Placement(name, info, device, buffer_type, is_mapped)
+    return _Placement(name, sources, device, buffer_type, is_mapped)
 
 
 def _matrix_names(plan: ModelPlan) -> set[str]:
@@ -164,6 +198,20 @@ def _matrix_names(plan: ModelPlan) -> set[str]:
         for linear in (feed_forward.gate, feed_forward.up, feed_forward.down):
             names.add(linear.weight)
     return names
+
+
+def _stacks(file: GgufFile, plan: ModelPlan) -> dict[str, tuple[str, ...]]:
+    """The projections that become one matrix: its name, and the names of its parts."""
+    stacks = {}
+    for layer in plan.layers:
+        linears = (layer.attention.q, layer.attention.k, layer.attention.v)
+        if len({file.tensors[linear.weight].type for linear in linears}) == 1:
+            stacks[_stack_name(linears)] = tuple(linear.weight for linear in linears)
+    return stacks
+
+
+def _stack_name(linears: Sequence[Linear]) -> str:
+    return " + ".join(linear.weight for linear in linears)
 
 
 def _extra_buffer_types(device: Device) -> list[int]:
@@ -180,16 +228,16 @@ def _extra_buffer_types(device: Device) -> list[int]:
     return types
 
 
-def _best_buffer_type(info: TensorInfo, device: Device, extra: list[int]) -> int:
-    """The first extra buffer type in which the device can multiply with this weight, else the device's own."""
-    return next((t for t in extra if _supports(info, device, t)), device.buffer_type)
+def _best_buffer_type(tensor_type: int, shape: tuple[int, ...], device: Device, extra: list[int]) -> int:
+    """The first extra buffer type in which the device can multiply with such a weight, else the device's own."""
+    return next((t for t in extra if _supports(tensor_type, shape, device, t)), device.buffer_type)
 
 
-def _supports(info: TensorInfo, device: Device, buffer_type: int) -> bool:
+def _supports(tensor_type: int, shape: tuple[int, ...], device: Device, buffer_type: int) -> bool:
     """Ask the device with a trial product whose weight lies in an empty buffer of that type."""
     context = ggml.init(ggml.InitParams(ggml.tensor_overhead() * 4, None, True))
-    weight = _new_tensor(context, info)
-    columns = ggml.new_tensor_2d(context, ggml.F32, info.shape[0], _TRIAL_COLUMNS)
+    weight = _new_tensor(context, tensor_type, shape)
+    columns = ggml.new_tensor_2d(context, ggml.F32, shape[0], _TRIAL_COLUMNS)
     product = ggml.mul_mat(context, weight, columns)
     buffer = ggml.backend_buft_alloc_buffer(buffer_type, 0)
     ggml.head(weight).buffer = buffer
@@ -199,7 +247,7 @@ def _supports(info: TensorInfo, device: Device, buffer_type: int) -> bool:
     return supported
 
 
-def _new_tensor(context: int, info: TensorInfo) -> int:
-    ne = [*info.shape, 1, 1, 1, 1][:4]
-    tensor: int = ggml.new_tensor_4d(context, info.type, *ne)
+def _new_tensor(context: int, tensor_type: int, shape: tuple[int, ...]) -> int:
+    ne = [*shape, 1, 1, 1, 1][:4]
+    tensor: int = ggml.new_tensor_4d(context, tensor_type, *ne)
     return tensor

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import click
 import numpy as np
@@ -57,6 +58,22 @@ class Result:
         )
 
 
+class Times:
+    """Seconds per lane. Each round starts with another lane: what runs before a measurement can slow it down."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, list[float]] = {lane: [] for lane in LANES}
+        self._round = 0
+
+    def measure(self, work: dict[str, Callable[[], object]]) -> None:
+        first = self._round % len(LANES)
+        self._round += 1
+        for lane in LANES[first:] + LANES[:first]:
+            start = time.perf_counter()
+            work[lane]()
+            self.seconds[lane].append(time.perf_counter() - start)
+
+
 class Bench:
     """The three lanes over one model, all at the same depth of the same random tokens."""
 
@@ -74,9 +91,9 @@ class Bench:
         n_vocab = self.contexts["flash"].n_vocab
         return [int(token) for token in self.random.integers(n_vocab // 10, n_vocab - n_vocab // 10, n)]
 
-    def deepen(self, depth: int) -> None:
-        """Bring all lanes to `depth` known tokens."""
-        self.prefix += self.tokens(depth - len(self.prefix))
+    def start(self, depth: int) -> None:
+        """Bring all lanes to `depth` known tokens, different ones from before."""
+        self.prefix = self.tokens(depth)
         for context in self.contexts.values():
             start = context.reuse_prefix([*self.prefix, 0])
             for first in range(start, depth, CHUNK):
@@ -86,36 +103,38 @@ class Bench:
             self.paged.step()
 
     def prefill(self, n: int, repetitions: int) -> Result:
-        times: dict[str, list[float]] = {lane: [] for lane in LANES}
+        """Compute `n` tokens after the known ones."""
+        times = Times()
         for _ in range(repetitions + 1):
             fresh = self.tokens(n)
             self.paged.submit(Request((*self.prefix, *fresh), GREEDY, max_tokens=1))
-            times["paged"].append(_seconds(self._finish_paged))
-            for lane, context in self.contexts.items():
+            for context in self.contexts.values():
                 context.reuse_prefix([*self.prefix, *fresh])
-                times[lane].append(_seconds(lambda context=context, fresh=fresh: context.decode(fresh)))
+            times.measure({"paged": self._finish_paged} | self._decodes(fresh))
         return self._result(f"pp{n}", times, n_prompt=n, n_gen=0)
 
     def decode(self, n: int) -> Result:
-        times: dict[str, list[float]] = {lane: [] for lane in LANES}
+        """Compute `n` tokens, one at a time."""
+        times = Times()
         fresh = self.tokens(n + 1)
         self.paged.submit(Request((*self.prefix, fresh[0]), GREEDY, max_tokens=n + 1))
+        for context in self.contexts.values():
+            context.reuse_prefix([*self.prefix, fresh[0]])
         for token in fresh:
-            times["paged"].append(_seconds(self.paged.step))
-            for lane, context in self.contexts.items():
-                if token == fresh[0]:
-                    context.reuse_prefix([*self.prefix, token])
-                times[lane].append(_seconds(lambda context=context, token=token: context.decode([token])))
+            times.measure({"paged": self.paged.step} | self._decodes([token]))
         self._finish_paged()
         return self._result(f"tg{n}", times, n_prompt=0, n_gen=n)
+
+    def _decodes(self, tokens: list[int]) -> dict[str, Callable[[], object]]:
+        return {lane: partial(context.decode, tokens) for lane, context in self.contexts.items()}
 
     def _finish_paged(self) -> None:
         while self.paged.has_work():
             self.paged.step()
 
-    def _result(self, test: str, times: dict[str, list[float]], *, n_prompt: int, n_gen: int) -> Result:
-        medians = {lane: statistics.median(values[1:]) for lane, values in times.items()}  # the first warms up
-        low, _, high = statistics.quantiles(times["paged"][1:], n=4)
+    def _result(self, test: str, times: Times, *, n_prompt: int, n_gen: int) -> Result:
+        medians = {lane: statistics.median(values[1:]) for lane, values in times.seconds.items()}  # the first warms up
+        low, _, high = statistics.quantiles(times.seconds["paged"][1:], n=4)
         depth = len(self.prefix)
         return Result(
             test=f"{test} @ d{depth}",
@@ -133,18 +152,12 @@ def _ignore(_fraction: float) -> None:
     pass
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
 @click.command(help=__doc__)
 @click.argument("model", required=False)
 @click.option("--depths", default="0,512,2048,4096", help="Known tokens before each test.")
 @click.option("--prompts", default="128,512", help="Tokens per prefill test.")
 @click.option("--generate", default=64, help="Tokens per decode test.")
-@click.option("--repetitions", default=5, help="Of each prefill test.")
+@click.option("--repetitions", default=6, help="Of each prefill test.")
 @click.option("--threads", default=usable_cores(), help="CPU threads of all lanes.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per test.")
 def main(
@@ -158,10 +171,8 @@ def main(
         print(f"{path}, {threads} threads; tokens per second; ratio to llama.cpp's better setting", file=sys.stderr)
         print(f"{'test':16}{'paged':>12}{'flash on':>12}{'flash off':>12}{'ratio':>9}{'spread':>9}")
     for depth in levels:
-        bench.deepen(depth)
-        results = [bench.prefill(n, repetitions) for n in lengths]
-        results.append(bench.decode(generate))
-        for result in results:
+        bench.start(depth)
+        for result in (bench.decode(generate), *(bench.prefill(n, repetitions) for n in lengths)):
             print(json.dumps(asdict(result) | {"ratio": result.ratio}) if as_json else result.row(), flush=True)
 
 

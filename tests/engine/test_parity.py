@@ -1,8 +1,8 @@
 """The paged engine's logits against llama_decode's, on tiny models of every kind and on the starter model.
 
-A prompt in one chunk repeats llama.cpp's operations one by one, without flash attention if it is short and with it if it
-is long, so it is identical. Decodes multiply in another order; their distance is bounded by that between llama.cpp's
-own two settings.
+A prompt in one chunk repeats llama.cpp's operations one by one, without flash attention if it is short and with it if
+it is long, so it is identical. Decodes multiply in another order; their distance is bounded by that between
+llama.cpp's own two settings.
 """
 
 from __future__ import annotations
