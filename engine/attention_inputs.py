@@ -41,9 +41,10 @@ class Part:
 
 def slots_of(segments: Sequence[Segment]) -> NDArray[np.int64]:
     """Slots of the batch's tokens, in order: int64 [T]."""
-    return np.concatenate(
-        [np.arange(s.first_slot, s.first_slot + s.n_slots) for segment in segments for s in segment.writes]
-    )
+    slots = [
+        slot for segment in segments for s in segment.writes for slot in range(s.first_slot, s.first_slot + s.n_slots)
+    ]
+    return np.array(slots, np.int64)
 
 
 def fill_mask(mask: NDArray[Any], segment: Segment) -> None:

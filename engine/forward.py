@@ -44,6 +44,7 @@ class Forward:
         self._reads_in_place = device.is_host
         self._live: ForwardGraph | None = None
         self._shape: BatchShape | None = None
+        self._output = self._output_array(None, 0)
         self.graphs_built = 0
 
     def run(self, batch: Batch) -> NDArray[np.float32] | None:
@@ -55,9 +56,9 @@ class Forward:
         graph = self._graph_for(batch)
         graph.fill(batch)
         self._compute(graph.builder)
-        if graph.logits is None:
-            return None
-        return self._read(graph.logits, len(batch.output_rows))
+        if graph.logits is not None and not self._reads_in_place:
+            ggml.backend_tensor_get(graph.logits, self._output.ctypes.data, 0, self._output.nbytes)
+        return None if graph.logits is None else self._output
 
     def copy_blocks(self, copies: Sequence[BlockCopy]) -> None:
         """Copy K and V of whole blocks, in order."""
@@ -79,6 +80,7 @@ class Forward:
             self._live = build_graph(self._plan, self._weights, self._pool, batch)
             self._allocate(self._live.builder)
             self._live.builder.bind_inputs()
+            self._output = self._output_array(self._live.logits, len(batch.output_rows))
             self._shape = shape
             self.graphs_built += 1
         return self._live
@@ -95,14 +97,13 @@ class Forward:
         if status != ggml.STATUS_SUCCESS:
             raise DeviceError(f"The device failed to compute a step (ggml status {status}): start again.")
 
-    def _read(self, logits: int, n_rows: int) -> NDArray[np.float32]:
-        n_bytes = ggml.nbytes(logits)
-        if self._reads_in_place:
-            memory = (ctypes.c_char * n_bytes).from_address(ggml.get_data(logits))
-        else:
-            memory = ctypes.create_string_buffer(n_bytes)
-            ggml.backend_tensor_get(logits, memory, 0, n_bytes)
-        return np.frombuffer(memory, np.float32).reshape(n_rows, self._plan.vocabulary)
+    def _output_array(self, logits: int | None, n_rows: int) -> NDArray[np.float32]:
+        """Where logits are read, [R, vocabulary]: the tensor's own memory, or a copy if that is out of reach."""
+        shape = (n_rows if logits else 0, self._plan.vocabulary)
+        if logits is None or not self._reads_in_place:
+            return np.empty(shape, np.float32)
+        memory = (ctypes.c_char * ggml.nbytes(logits)).from_address(ggml.get_data(logits))
+        return np.frombuffer(memory, np.float32).reshape(shape)
 
     def _drop_live(self) -> None:
         if self._live is not None:

@@ -97,11 +97,6 @@ class _Stream:
     def attend(self, index: int, plan: Attention, x: int, n_tokens: int, *, only_store: bool) -> int | None:
         """Attention of one layer, [embedding, T]; None when only K and V are wanted."""
         q, k, v = self.project(x, plan, n_tokens)
-        if plan.q_norm is not None:
-            q = self.norm(q, plan.q_norm)
-        if plan.k_norm is not None:
-            k = self.norm(k, plan.k_norm)
-        q, k = self.rope(q, plan), self.rope(k, plan)
         if not only_store:
             self.b.expand(q)
         self.b.expand(v)
@@ -113,21 +108,30 @@ class _Stream:
         return self.linear(ops.attend(index, plan, q), plan.output)
 
     def project(self, x: int, plan: Attention, n_tokens: int) -> tuple[int, int, int]:
-        """Queries [D, H, T], keys [D, HK, T] and values [D*HK, T] of one layer."""
-        context = self.context
+        """Queries [D, H, T] and keys [D, HK, T], normed and turned, and values [D*HK, T] of one layer."""
+        context, head_dim = self.context, plan.head_dim_k
         stacked = self.weights.stacked((plan.q, plan.k, plan.v))
         if stacked is None:
-            q = ggml.reshape_3d(context, self.linear(x, plan.q), plan.head_dim_k, plan.n_head, n_tokens)
-            k = ggml.reshape_3d(context, self.linear(x, plan.k), plan.head_dim_k, plan.n_head_kv, n_tokens)
-            return q, k, self.linear(x, plan.v)
+            q = ggml.reshape_3d(context, self.linear(x, plan.q), head_dim, plan.n_head, n_tokens)
+            k = ggml.reshape_3d(context, self.linear(x, plan.k), head_dim, plan.n_head_kv, n_tokens)
+            return self.turn(q, plan, plan.q_norm), self.turn(k, plan, plan.k_norm), self.linear(x, plan.v)
         rows = ggml.mul_mat(context, stacked, x)
-        width, head = ggml.head(rows).nb[1], plan.head_dim_k * 4
-        k_start, v_start = plan.q.n_out * 4, (plan.q.n_out + plan.k.n_out) * 4
-        q = ggml.view_3d(context, rows, plan.head_dim_k, plan.n_head, n_tokens, head, width, 0)
-        k = ggml.view_3d(context, rows, plan.head_dim_k, plan.n_head_kv, n_tokens, head, width, k_start)
-        v = ggml.view_2d(context, rows, plan.v.n_out, n_tokens, width, v_start)
-        q, k, v = (self.biased(part, linear) for part, linear in ((q, plan.q), (k, plan.k), (v, plan.v)))
-        return q, k, v if n_tokens == 1 or plan.v.bias else ggml.cont_2d(context, v, plan.v.n_out, n_tokens)
+        row_bytes = ggml.head(rows).nb[1]
+
+        def part(tensor: int, n: int, n_head: int, first: int) -> int:
+            """[n, n_head, T]: so many vectors of each token's row, from element `first` on."""
+            view: int = ggml.view_3d(context, tensor, n, n_head, n_tokens, n * 4, row_bytes, first * 4)
+            return view
+
+        v = part(rows, plan.v.n_out, 1, plan.q.n_out + plan.k.n_out)
+        v = ggml.reshape_2d(context, v if n_tokens == 1 else ggml.cont(context, v), plan.v.n_out, n_tokens)
+        v = self.biased(v, plan.v)
+        if n_tokens == 1 and not (plan.q_norm or plan.k_norm or plan.q.bias or plan.k.bias):
+            both = self.turn(part(rows, head_dim, plan.n_head + plan.n_head_kv, 0), plan, None)
+            return part(both, head_dim, plan.n_head, 0), part(both, head_dim, plan.n_head_kv, plan.q.n_out), v
+        q = self.biased(part(rows, head_dim, plan.n_head, 0), plan.q)
+        k = self.biased(part(rows, head_dim, plan.n_head_kv, plan.q.n_out), plan.k)
+        return self.turn(q, plan, plan.q_norm), self.turn(k, plan, plan.k_norm), v
 
     def feed_forward(self, x: int, plan: FeedForward) -> int:
         """SwiGLU (arXiv 2002.05202): down(silu(gate x) * up x)."""
@@ -155,8 +159,12 @@ class _Stream:
             y = ggml.add(self.context, y, self.weights[plan.bias])
         return int(y)
 
-    def rope(self, x: int, plan: Attention) -> int:
-        """Rotary position embedding (arXiv 2104.09864), with YaRN (arXiv 2309.00071) where the plan says so."""
+    def turn(self, x: int, plan: Attention, norm: Norm | None) -> int:
+        """Rotary position embedding (arXiv 2104.09864), with YaRN (arXiv 2309.00071) where the plan says so, of the
+        vectors x [D, n, T], after a norm of each if there is one.
+        """
+        if norm is not None:
+            x = self.norm(x, norm)
         rope = plan.rope
         factors = self.weights[rope.factors] if rope.factors else None
         turned: int = ggml.rope_ext(

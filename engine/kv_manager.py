@@ -43,6 +43,11 @@ class KvManager:
         self._extra_key = extra_key
         self._hash = hash_function
 
+    @property
+    def n_used(self) -> int:
+        """Blocks that sequences refer to, over all groups."""
+        return sum(group.n_used for group in self.groups)
+
     def open(self, sequence: Sequence) -> None:
         """Give a new sequence its empty tables."""
         sequence.tables = tuple(BlockTable(self.block_size) for _ in self.groups)

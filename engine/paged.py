@@ -97,7 +97,7 @@ class PagedEngine:
         plan = self._scheduler.schedule()
         if plan is None:
             return []
-        self._blocks_peak = max(self._blocks_peak, self._scheduler.stats().blocks_used)
+        self._blocks_peak = max(self._blocks_peak, self._scheduler.kv.n_used)
         try:
             sampled = self._run(plan)
         except OctavoError:

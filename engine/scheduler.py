@@ -197,7 +197,7 @@ class Scheduler:
             n_running=len(self.running),
             n_waiting=len(self.waiting),
             blocks_total=sum(group.n_blocks for group in groups),
-            blocks_used=sum(group.n_used for group in groups),
+            blocks_used=self.kv.n_used,
             blocks_cached=sum(group.cache.n_evictable for group in groups),
             reused_tokens=self._reused,
             computed_tokens=self._computed,

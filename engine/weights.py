@@ -24,6 +24,9 @@ from engine.errors import MemoryLimitError, ModelFileError
 from engine.gguf_file import GgufFile, TensorInfo
 from engine.plan import Linear, ModelPlan
 
+_HUGE_PAGE = 2 * 2**20
+"""Bytes of a large page on the processors that matter here; a wrong guess only asks for less."""
+
 _TRIAL_COLUMNS = 512
 """Columns of the matrix with which a buffer type is asked whether it can multiply a weight."""
 
@@ -120,6 +123,8 @@ class Weights:
                 f"{device.name} has no room for {size / 2**30:.1f} GiB of weights: use a smaller model or quantization."
             )
         ggml.backend_buffer_set_usage(buffer, ggml.BUFFER_USAGE_WEIGHTS)
+        if device.kind == "cpu":
+            _advise_huge_pages(ggml.backend_buffer_get_base(buffer), ggml.backend_buffer_get_size(buffer))
         self._buffers.append(buffer)
 
     def _new_tensors(self, placements: list[_Placement]) -> list[int]:
@@ -156,6 +161,15 @@ def _map_file(file: GgufFile) -> mmap.mmap:
             return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         raise ModelFileError(f"{file.path} cannot be mapped into memory: {error}.") from None
+
+
+def _advise_huge_pages(address: int, size: int) -> None:
+    """Ask Linux for large pages before the weights are written: fewer misses on their way to every token."""
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        start = -(-address // _HUGE_PAGE) * _HUGE_PAGE
+        length = (address + size) // _HUGE_PAGE * _HUGE_PAGE - start
+        if length > 0:  # a kernel without them refuses, and nothing is lost
+            ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), mmap.MADV_HUGEPAGE)
 
 
 def _place(file: GgufFile, plan: ModelPlan, device: Device) -> list[_Placement]:

@@ -9,6 +9,7 @@ Our time is that of PagedEngine.step, scheduler and sampling included; llama.cpp
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import sys
@@ -21,14 +22,18 @@ import click
 import numpy as np
 
 from engine.config import EngineConfig
-from engine.llama_context import CHUNK, LlamaContext
+from engine.contiguous import ContiguousEngine
+from engine.gguf_file import GgufFile
+from engine.interface import Engine
 from engine.paged import PagedEngine
+from engine.plan import ModelPlan
 from engine.sequence import Request, SamplingParams
 from engine.threads import usable_cores
 from models.locate import locate
 
 GREEDY = SamplingParams(temperature=0)
 LANES = ("paged", "flash", "no_flash")
+ORDERS = tuple(itertools.permutations(LANES))
 
 
 @dataclass(frozen=True)
@@ -59,78 +64,69 @@ class Result:
 
 
 class Times:
-    """Seconds per lane. Each round starts with another lane: what runs before a measurement can slow it down."""
+    """Seconds per lane. Rounds go through all orders of the lanes: what a lane leaves in the caches helps or slows
+    the next one, by up to 10 %."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, list[float]] = {lane: [] for lane in LANES}
         self._round = 0
 
     def measure(self, work: dict[str, Callable[[], object]]) -> None:
-        first = self._round % len(LANES)
+        order = ORDERS[self._round % len(ORDERS)]
         self._round += 1
-        for lane in LANES[first:] + LANES[:first]:
+        for lane in order:
             start = time.perf_counter()
             work[lane]()
             self.seconds[lane].append(time.perf_counter() - start)
 
 
 class Bench:
-    """The three lanes over one model, all at the same depth of the same random tokens."""
+    """The three lanes over one model, each with the same known tokens in its cache."""
 
     def __init__(self, path: str, threads: int, context: int) -> None:
-        config = EngineConfig(context=context, threads=threads, device="cpu")
-        self.paged = PagedEngine(path, config, _ignore)
-        self.contexts = {
-            "flash": LlamaContext(path, config, _ignore, flash=True),
-            "no_flash": LlamaContext(path, config, _ignore, flash=False),
+        config = EngineConfig(context=context, threads=threads, device="CPU")
+        self.engines: dict[str, Engine] = {
+            "paged": PagedEngine(path, config, _ignore),
+            "flash": ContiguousEngine(path, config, _ignore, flash=True),
+            "no_flash": ContiguousEngine(path, config, _ignore, flash=False),
         }
+        self.n_vocab = ModelPlan.from_gguf(GgufFile.open(path)).vocabulary
         self.random = np.random.default_rng(0)
         self.prefix: list[int] = []
 
     def tokens(self, n: int) -> list[int]:
-        n_vocab = self.contexts["flash"].n_vocab
-        return [int(token) for token in self.random.integers(n_vocab // 10, n_vocab - n_vocab // 10, n)]
+        margin = self.n_vocab // 10  # control tokens are at the ends
+        return [int(token) for token in self.random.integers(margin, self.n_vocab - margin, n)]
 
     def start(self, depth: int) -> None:
         """Bring all lanes to `depth` known tokens, different ones from before."""
         self.prefix = self.tokens(depth)
-        for context in self.contexts.values():
-            start = context.reuse_prefix([*self.prefix, 0])
-            for first in range(start, depth, CHUNK):
-                context.decode(self.prefix[first : min(first + CHUNK, depth)])
-        self.paged.submit(Request((*self.prefix, 0), GREEDY, max_tokens=1))
-        while self.paged.has_work():
-            self.paged.step()
+        for engine in self.engines.values():
+            self._submit(engine, self.tokens(1), 1)
+            _finish(engine)
 
     def prefill(self, n: int, repetitions: int) -> Result:
         """Compute `n` tokens after the known ones."""
         times = Times()
         for _ in range(repetitions + 1):
             fresh = self.tokens(n)
-            self.paged.submit(Request((*self.prefix, *fresh), GREEDY, max_tokens=1))
-            for context in self.contexts.values():
-                context.reuse_prefix([*self.prefix, *fresh])
-            times.measure({"paged": self._finish_paged} | self._decodes(fresh))
+            for engine in self.engines.values():
+                self._submit(engine, fresh, 1)
+            times.measure({lane: partial(_finish, engine) for lane, engine in self.engines.items()})
         return self._result(f"pp{n}", times, n_prompt=n, n_gen=0)
 
     def decode(self, n: int) -> Result:
-        """Compute `n` tokens, one at a time."""
+        """Compute `n` tokens, one at a time; the first step reads the last token of the prompt."""
         times = Times()
-        fresh = self.tokens(n + 1)
-        self.paged.submit(Request((*self.prefix, fresh[0]), GREEDY, max_tokens=n + 1))
-        for context in self.contexts.values():
-            context.reuse_prefix([*self.prefix, fresh[0]])
-        for token in fresh:
-            times.measure({"paged": self.paged.step} | self._decodes([token]))
-        self._finish_paged()
+        fresh = self.tokens(1)
+        for engine in self.engines.values():
+            self._submit(engine, fresh, n + 1)
+        for _ in range(n + 1):
+            times.measure({lane: engine.step for lane, engine in self.engines.items()})
         return self._result(f"tg{n}", times, n_prompt=0, n_gen=n)
 
-    def _decodes(self, tokens: list[int]) -> dict[str, Callable[[], object]]:
-        return {lane: partial(context.decode, tokens) for lane, context in self.contexts.items()}
-
-    def _finish_paged(self) -> None:
-        while self.paged.has_work():
-            self.paged.step()
+    def _submit(self, engine: Engine, fresh: list[int], n_tokens: int) -> None:
+        engine.submit(Request((*self.prefix, *fresh), GREEDY, max_tokens=n_tokens))
 
     def _result(self, test: str, times: Times, *, n_prompt: int, n_gen: int) -> Result:
         medians = {lane: statistics.median(values[1:]) for lane, values in times.seconds.items()}  # the first warms up
@@ -150,6 +146,11 @@ class Bench:
 
 def _ignore(_fraction: float) -> None:
     pass
+
+
+def _finish(engine: Engine) -> None:
+    while engine.has_work():
+        engine.step()
 
 
 @click.command(help=__doc__)
