@@ -15,6 +15,10 @@ FOREIGN = np.iinfo(np.int32).max
 """Position of a slot that belongs to another sequence or to nobody: later than any query, so never seen."""
 
 
+_ordered = np.arange(4096, dtype=np.int32)
+"""Positions 0, 1, 2 …, shared by all ordered views; grown on demand, never written."""
+
+
 class Span(NamedTuple):
     """Consecutive slots of the pool."""
 
@@ -77,7 +81,7 @@ def key_view(runs: Sequence[Run], block_size: int, n_positions: int, *, padding:
             return _masked(stretch, trimmed, padding)
     spans = [*trimmed[:-1], _pad(trimmed[-1], sum(span.n_slots for span in trimmed), padding)]
     n_columns = sum(span.n_slots for span in spans)
-    return KeyView(tuple(spans), np.arange(n_columns, dtype=np.int32), ordered=True)
+    return KeyView(tuple(spans), _first_positions(n_columns), ordered=True)
 
 
 def write_spans(runs: Sequence[Run], block_size: int, start: int, n_tokens: int) -> tuple[Span, ...]:
@@ -92,6 +96,13 @@ def write_spans(runs: Sequence[Run], block_size: int, start: int, n_tokens: int)
             spans.append(Span(run.first_block * block_size + low - position, high - low))
         position += length
     return tuple(spans)
+
+
+def _first_positions(n: int) -> NDArray[np.int32]:
+    global _ordered  # noqa: PLW0603 - a cache
+    if n > len(_ordered):
+        _ordered = np.arange(2 * n, dtype=np.int32)
+    return _ordered[:n]
 
 
 def _trim(runs: Sequence[Run], block_size: int, n_positions: int) -> list[Span]:

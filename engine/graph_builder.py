@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ class Input:
 
     tensor: int
     shape: tuple[int, ...]
-    array: NDArray[np.generic] = field(default_factory=lambda: np.empty(0))
+    array: NDArray[Any] = field(default_factory=lambda: np.empty(0))
 
 
 class GraphBuilder:

@@ -88,6 +88,14 @@ class KvManager:
             sequence.chains[i].extend(prefix.chains[i])
         sequence.n_computed = prefix.n_blocks * self.block_size
 
+    def has_slots(self, sequence: Sequence, n_tokens: int) -> bool:
+        """Whether the next `n_tokens` tokens have slots already that nobody else reads: most decodes do."""
+        stop = sequence.n_computed + n_tokens
+        for group, table in zip(self.groups, sequence.tables, strict=True):
+            if stop > len(table) * self.block_size or self._must_copy(group, table, sequence.n_computed):
+                return False
+        return True
+
     def capacity(self, sequence: Sequence) -> int:
         """How many more tokens of the sequence have, or could be given, slots now."""
         capacities = []

@@ -17,6 +17,7 @@ leave the rest to ggml's tiled flash attention, which for fewer queries falls ba
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -70,8 +71,7 @@ class PackedAttention:
         n = len(scattered)
         self._elements = builder.input_1d(ggml.I64, n * self._channels) if n else None
         self._scattered_ids = builder.input_1d(ggml.I32, n) if 0 < n < self._n_tokens else None
-        self._decoded: list[int | None] = [None] * len(segments)
-        """Position that each decode's mask was last filled for."""
+        self._decoded: list[_Decoded | None] = [None] * len(segments)
 
     def _new_mask(self, segment: Segment) -> Input:
         n_columns = len(segment.keys.positions)
@@ -222,6 +222,19 @@ class PackedAttention:
 
     def fill(self, segments: Sequence[Segment]) -> None:
         """See AttentionOps.fill."""
+        decoded = [_decoded(segment) for segment in segments]
+        if all(map(_follows, decoded, self._decoded)):
+            # Every sequence goes on by one token in the same run: slots move by one, one more column is visible.
+            self._slots.array += 1
+            assert self._elements is not None
+            self._elements.array += 1
+            for segment, part in zip(segments, self._parts, strict=True):
+                part.mask.array[:, segment.start] = 0
+        else:
+            self._fill_all(segments)
+        self._decoded = decoded
+
+    def _fill_all(self, segments: Sequence[Segment]) -> None:
         slots = slots_of(segments)
         self._slots.array[:] = slots
         if self._elements is not None:
@@ -229,9 +242,22 @@ class PackedAttention:
             np.add(slots[self._scattered, None], self._channel_offsets, out=target)
         if self._scattered_ids is not None:
             self._scattered_ids.array[:] = self._scattered
-        for i, (segment, part) in enumerate(zip(segments, self._parts, strict=True)):
-            if segment.n_tokens == 1 and segment.keys.ordered and self._decoded[i] == segment.start - 1:
-                part.mask.array[:, segment.start] = 0  # one more column is visible
-            else:
-                fill_mask(part.mask.array, segment)
-            self._decoded[i] = segment.start if segment.n_tokens == 1 else None
+        for segment, part in zip(segments, self._parts, strict=True):
+            fill_mask(part.mask.array, segment)
+
+
+class _Decoded(NamedTuple):
+    """Position and slot of a decode whose inputs are in the graph."""
+
+    position: int
+    slot: int
+
+
+def _decoded(segment: Segment) -> _Decoded | None:
+    if segment.n_tokens > 1 or not segment.keys.ordered:
+        return None
+    return _Decoded(segment.start, segment.writes[0].first_slot)
+
+
+def _follows(now: _Decoded | None, before: _Decoded | None) -> bool:
+    return now is not None and before is not None and now == (before.position + 1, before.slot + 1)

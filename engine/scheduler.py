@@ -225,12 +225,14 @@ class Scheduler:
 
     def _plan_chunk(self, plan: StepPlan, sequence: Sequence, n_tokens: int) -> None:
         """Add up to `n_tokens` tokens of a running sequence to the plan, as many as get slots."""
-        while (capacity := self.kv.capacity(sequence)) < n_tokens and self.running[-1] is not sequence:
-            self._preempt(self.running[-1])  # of lower rank, so not in the plan yet
-        n_tokens = min(n_tokens, capacity)
+        if not self.kv.has_slots(sequence, n_tokens):
+            while (capacity := self.kv.capacity(sequence)) < n_tokens and self.running[-1] is not sequence:
+                self._preempt(self.running[-1])  # of lower rank, so not in the plan yet
+            n_tokens = min(n_tokens, capacity)
+            if n_tokens > 0:
+                plan.copies += self.kv.grow(sequence, n_tokens)
         if n_tokens == 0:
             return
-        plan.copies += self.kv.grow(sequence, n_tokens)
         samples: tuple[Sequence, ...] = ()
         if n_tokens == sequence.n_remaining:
             samples = (sequence, *self._forking_from(sequence, plan))

@@ -9,7 +9,6 @@ Our time is that of PagedEngine.step, scheduler and sampling included; llama.cpp
 
 from __future__ import annotations
 
-import itertools
 import json
 import statistics
 import sys
@@ -32,52 +31,38 @@ from engine.threads import usable_cores
 from models.locate import locate
 
 GREEDY = SamplingParams(temperature=0)
-LANES = ("paged", "flash", "no_flash")
-ORDERS = tuple(itertools.permutations(LANES))
+LANES = ("flash", "no_flash")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Medians in seconds of the paged lane and of one lane of llama.cpp, which took turns."""
+
+    paged_s: float
+    llama_s: float
 
 
 @dataclass(frozen=True)
 class Result:
-    """Medians over the repetitions in seconds, and the relative distance between quartiles of the paged lane."""
+    """One test against both settings of llama.cpp."""
 
     test: str
     n_prompt: int
     n_gen: int
     n_depth: int
-    paged_s: float
-    flash_s: float
-    no_flash_s: float
-    spread: float
+    flash: Pair
+    no_flash: Pair
 
     @property
     def ratio(self) -> float:
         """Time of llama.cpp's better setting, divided by ours: above 1 we are faster."""
-        return min(self.flash_s, self.no_flash_s) / self.paged_s
+        return min(pair.llama_s / pair.paged_s for pair in (self.flash, self.no_flash))
 
     def row(self) -> str:
         """One line of the table; speeds in tokens per second."""
-        n_tokens = self.n_prompt or 1
-        speeds = [n_tokens / seconds for seconds in (self.paged_s, self.flash_s, self.no_flash_s)]
-        return (
-            f"{self.test:16}" + "".join(f"{speed:12.1f}" for speed in speeds) + f"{self.ratio:9.3f}{self.spread:9.1%}"
-        )
-
-
-class Times:
-    """Seconds per lane. Rounds go through all orders of the lanes: what a lane leaves in the caches helps or slows
-    the next one, by up to 10 %."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, list[float]] = {lane: [] for lane in LANES}
-        self._round = 0
-
-    def measure(self, work: dict[str, Callable[[], object]]) -> None:
-        order = ORDERS[self._round % len(ORDERS)]
-        self._round += 1
-        for lane in order:
-            start = time.perf_counter()
-            work[lane]()
-            self.seconds[lane].append(time.perf_counter() - start)
+        n = self.n_prompt or 1
+        cells = [f"{n / pair.paged_s:10.1f}{n / pair.llama_s:10.1f}" for pair in (self.flash, self.no_flash)]
+        return f"{self.test:16}{cells[0]}   {cells[1]}{self.ratio:9.3f}"
 
 
 class Bench:
@@ -107,41 +92,56 @@ class Bench:
 
     def prefill(self, n: int, repetitions: int) -> Result:
         """Compute `n` tokens after the known ones."""
-        times = Times()
-        for _ in range(repetitions + 1):
-            fresh = self.tokens(n)
-            for engine in self.engines.values():
-                self._submit(engine, fresh, 1)
-            times.measure({lane: partial(_finish, engine) for lane, engine in self.engines.items()})
-        return self._result(f"pp{n}", times, n_prompt=n, n_gen=0)
 
-    def decode(self, n: int) -> Result:
-        """Compute `n` tokens, one at a time; the first step reads the last token of the prompt."""
-        times = Times()
-        fresh = self.tokens(1)
-        for engine in self.engines.values():
-            self._submit(engine, fresh, n + 1)
-        for _ in range(n + 1):
-            times.measure({lane: engine.step for lane, engine in self.engines.items()})
-        return self._result(f"tg{n}", times, n_prompt=0, n_gen=n)
+        def turn(engines: dict[str, Engine]) -> dict[str, list[float]]:
+            fresh = self.tokens(n)
+            for engine in engines.values():
+                self._submit(engine, fresh, 1)
+            return {lane: [_seconds(partial(_finish, engine))] for lane, engine in engines.items()}
+
+        return self._against_both(f"pp{n}", turn, repetitions, n_prompt=n, n_gen=0)
+
+    def decode(self, n: int, repetitions: int) -> Result:
+        """Compute `n` tokens, one at a time; the first step, which reads the last token of the prompt, is left out."""
+
+        def turn(engines: dict[str, Engine]) -> dict[str, list[float]]:
+            fresh = self.tokens(1)
+            seconds: dict[str, list[float]] = {lane: [] for lane in engines}
+            for engine in engines.values():
+                self._submit(engine, fresh, n + 1)
+                engine.step()
+            for _ in range(n):
+                for lane, engine in engines.items():
+                    seconds[lane].append(_seconds(engine.step))
+            return seconds
+
+        return self._against_both(f"tg{n}", turn, repetitions, n_prompt=0, n_gen=n)
+
+    def _against_both(
+        self,
+        test: str,
+        turn: Callable[[dict[str, Engine]], dict[str, list[float]]],
+        repetitions: int,
+        *,
+        n_prompt: int,
+        n_gen: int,
+    ) -> Result:
+        """Take turns with one setting of llama.cpp, then with the other.
+
+        Three lanes in turn would not do: what one leaves in the caches helps or slows the next, by up to 10 %.
+        """
+        pairs = {}
+        for lane in LANES:
+            engines = {"paged": self.engines["paged"], lane: self.engines[lane]}
+            turn(engines)  # warms up
+            turns = [turn(engines) for _ in range(repetitions)]
+            paged, llama = (statistics.median(s for t in turns for s in t[name]) for name in engines)
+            pairs[lane] = Pair(paged, llama)
+        depth = len(self.prefix)
+        return Result(f"{test} @ d{depth}", n_prompt, n_gen, depth, pairs["flash"], pairs["no_flash"])
 
     def _submit(self, engine: Engine, fresh: list[int], n_tokens: int) -> None:
         engine.submit(Request((*self.prefix, *fresh), GREEDY, max_tokens=n_tokens))
-
-    def _result(self, test: str, times: Times, *, n_prompt: int, n_gen: int) -> Result:
-        medians = {lane: statistics.median(values[1:]) for lane, values in times.seconds.items()}  # the first warms up
-        low, _, high = statistics.quantiles(times.seconds["paged"][1:], n=4)
-        depth = len(self.prefix)
-        return Result(
-            test=f"{test} @ d{depth}",
-            n_prompt=n_prompt,
-            n_gen=n_gen,
-            n_depth=depth,
-            paged_s=medians["paged"],
-            flash_s=medians["flash"],
-            no_flash_s=medians["no_flash"],
-            spread=(high - low) / medians["paged"],
-        )
 
 
 def _ignore(_fraction: float) -> None:
@@ -153,12 +153,18 @@ def _finish(engine: Engine) -> None:
         engine.step()
 
 
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
 @click.command(help=__doc__)
 @click.argument("model", required=False)
 @click.option("--depths", default="0,512,2048,4096", help="Known tokens before each test.")
 @click.option("--prompts", default="128,512", help="Tokens per prefill test.")
 @click.option("--generate", default=64, help="Tokens per decode test.")
-@click.option("--repetitions", default=6, help="Of each prefill test.")
+@click.option("--repetitions", default=4, help="Of each test.")
 @click.option("--threads", default=usable_cores(), help="CPU threads of all lanes.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per test.")
 def main(
@@ -170,10 +176,10 @@ def main(
     bench = Bench(path, threads, context=max(levels) + max(*lengths, generate) + 64)
     if not as_json:
         print(f"{path}, {threads} threads; tokens per second; ratio to llama.cpp's better setting", file=sys.stderr)
-        print(f"{'test':16}{'paged':>12}{'flash on':>12}{'flash off':>12}{'ratio':>9}{'spread':>9}")
+        print(f"{'test':16}{'paged':>10}{'flash on':>10}   {'paged':>10}{'flash off':>10}{'ratio':>9}")
     for depth in levels:
         bench.start(depth)
-        for result in (bench.decode(generate), *(bench.prefill(n, repetitions) for n in lengths)):
+        for result in (bench.decode(generate, repetitions), *(bench.prefill(n, repetitions) for n in lengths)):
             print(json.dumps(asdict(result) | {"ratio": result.ratio}) if as_json else result.row(), flush=True)
 
 

@@ -68,7 +68,7 @@ def write_tiny(
     weight_type: of the matrices, a name of enum ggml_type; rows must divide into its blocks (32, or 256 for
     K-quants). tokenizer: 'none', 'gpt2' (byte-level BPE) or 'spm'. keys: hyper-parameters to add or replace,
     without the architecture's prefix. metadata: the same with full names. without_keys: full names to leave out.
-    tensors: arrays ([n_out, n_in], numpy's order) to add or replace, or None to leave one out.
+    tensors: arrays ([n_out, n_in], numpy's order) to add or replace, or None to leave one out; F16 ones stay F16.
     """
     head_dim = head_dim or embedding // heads
     vocabulary = _vocabulary(tokenizer, vocab)
@@ -153,6 +153,9 @@ def _add_value(writer: GGUFWriter, name: str, value: Any) -> None:
 
 
 def _add_tensor(writer: GGUFWriter, name: str, array: np.ndarray, kind: Type) -> None:
+    if array.dtype == np.float16:
+        writer.add_tensor(name, array)
+        return
     source = np.ascontiguousarray(array, np.float32)
     if kind == Type.F32:
         writer.add_tensor(name, source)

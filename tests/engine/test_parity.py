@@ -34,6 +34,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "llama, Q4_0": {"weight_type": "Q4_0", "ff": 128, "tied": True},
     "llama, Q4_K": {"weight_type": "Q4_K", "embedding": 256, "ff": 256, "heads": 8, "heads_kv": 2},
     "llama, Q6_K": {"weight_type": "Q6_K", "embedding": 256, "ff": 256},
+    "llama, projections of two types": {
+        "tensors": {"blk.1.attn_k.weight": np.random.default_rng(1).normal(0, 0.25, (32, 64)).astype(np.float16)}
+    },
     "qwen2": {"architecture": "qwen2"},
     "qwen2, tied": {"architecture": "qwen2", "tied": True},
     "qwen2, yarn": {

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from engine import ggml
@@ -21,14 +22,36 @@ def load(path: Path, progress: Callable[[float], None] = lambda _fraction: None)
     return Weights(file, ModelPlan.from_gguf(file), cpu_device(), progress)
 
 
-def test_mapped_tensors_are_the_bytes_of_the_file(tiny_model: Callable[..., Path]) -> None:
+def content(tensor: int) -> bytes:
+    return ctypes.string_at(ggml.get_data(tensor), ggml.nbytes(tensor))
+
+
+def test_tensors_hold_the_bytes_of_the_file(tiny_model: Callable[..., Path]) -> None:
     path = tiny_model(weight_type="F32")
-    weights, data = load(path), path.read_bytes()
-    for info in GgufFile.open(path).tensors.values():
-        tensor = weights[info.name]
-        assert tuple(n for n in ggml.head(tensor).ne if n > 1) == tuple(n for n in info.shape if n > 1)
-        assert ctypes.string_at(ggml.get_data(tensor), info.n_bytes) == data[info.offset : info.offset + info.n_bytes]
-    assert set(weights.buffer_types) == {"mapped file"}
+    file, data = GgufFile.open(path), path.read_bytes()
+    plan, weights = ModelPlan.from_gguf(file), load(path)
+    parts = {info.name: data[info.offset : info.offset + info.n_bytes] for info in file.tensors.values()}
+    stacked = 0
+    for layer in plan.layers:
+        linears = (layer.attention.q, layer.attention.k, layer.attention.v)
+        stack = weights.stacked(linears)
+        assert stack is not None
+        assert content(stack) == b"".join(parts.pop(linear.weight) for linear in linears)
+        assert list(ggml.head(stack).ne)[:2] == [linears[0].n_in, sum(linear.n_out for linear in linears)]
+        stacked += 1
+    for name, expected in parts.items():
+        assert content(weights[name]) == expected
+        assert tuple(n for n in ggml.head(weights[name]).ne if n > 1) == file.tensors[name].shape
+    assert weights.buffer_types == {"mapped file": len(parts), "CPU": stacked}
+    weights.close()
+
+
+def test_projections_of_different_types_stay_apart(tiny_model: Callable[..., Path]) -> None:
+    path = tiny_model(weight_type="F32", tensors={"blk.0.attn_k.weight": np.ones((32, 64), np.float16)})
+    plan, weights = ModelPlan.from_gguf(GgufFile.open(path)), load(path)
+    first, second = ((layer.attention.q, layer.attention.k, layer.attention.v) for layer in plan.layers)
+    assert weights.stacked(first) is None
+    assert weights.stacked(second) is not None
     weights.close()
 
 
@@ -42,11 +65,12 @@ def test_repacked_where_llama_cpp_repacks(tiny_model: Callable[..., Path], tied:
     llama.llama_model_free(model)
     theirs = {line.split(":")[1].split()[0] for line in log if "model buffer size" in line}
     weights = load(path)
-    ours = {name for name in weights.buffer_types if name != "mapped file"}
+    ours = set(weights.buffer_types) - {"mapped file", "CPU"}
     assert ours == theirs - {"CPU_Mapped", "CPU"}
     if ours:  # this processor has kernels for repacked Q4_0
-        n_matrices = 2 * 7 + 1  # two layers and the output, which is a copy of the embedding when tied
+        n_matrices = 2 * 5 + 1  # two layers of stack, output, gate, up, down; and the output, a copy when tied
         assert sum(weights.buffer_types[name] for name in ours) == n_matrices
+        assert weights.buffer_types["CPU"] == 0
     weights.close()
 
 
