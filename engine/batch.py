@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,8 @@ FOREIGN = np.iinfo(np.int32).max
 
 
 _ordered = np.arange(4096, dtype=np.int32)
-"""Positions 0, 1, 2 …, shared by all ordered views; grown on demand, never written."""
+"""Positions 0, 1, 2 …, shared by all ordered views; grown on demand."""
+_ordered.flags.writeable = False
 
 
 class Span(NamedTuple):
@@ -66,22 +68,29 @@ class Batch:
     output_rows: tuple[int, ...]
 
 
-def key_view(runs: Sequence[Run], block_size: int, n_positions: int, *, padding: int, merge_limit: float) -> KeyView:
+def key_view(
+    runs: Sequence[Run], block_size: int, n_positions: int, *, padding: int, merge_limit: float, max_spans: int
+) -> KeyView:
     """How to read `n_positions` tokens that lie in `runs`, in position order.
 
-    Several runs are read as one masked stretch when it is at most `merge_limit` times the sequence's length.
+    Several runs are read as one stretch, with the slots between them masked, when it is at most `merge_limit` times
+    the sequence's length; more than `max_spans` runs are read as that many stretches, across the smallest gaps.
 
-    The last run is read on to a multiple of `padding` columns: those slots hold the next positions of the
-    sequence, if it grows there, and are hidden until then.
+    The last span is read on to a multiple of `padding` columns. With one span for each run, those slots hold the next
+    positions of the sequence, if it grows there, and are hidden until then.
     """
-    trimmed = _trim(runs, block_size, n_positions)
-    if len(trimmed) > 1:
-        stretch = _stretch(trimmed)
-        if stretch.n_slots <= merge_limit * n_positions:
-            return _masked(stretch, trimmed, padding)
-    spans = [*trimmed[:-1], _pad(trimmed[-1], sum(span.n_slots for span in trimmed), padding)]
+    spans = _trim(runs, block_size, n_positions)
+    n_gaps = len(spans) - 1
+    if n_gaps > 0:
+        by_slot = sorted(spans)
+        length = by_slot[-1].first_slot + by_slot[-1].n_slots - by_slot[0].first_slot
+        if length <= merge_limit * n_positions:
+            return _masked([by_slot], spans, block_size, padding)
+        if len(spans) > max_spans:
+            return _masked(_cut_at_largest_gaps(by_slot, max_spans), spans, block_size, padding)
     n_columns = sum(span.n_slots for span in spans)
-    return KeyView(tuple(spans), _first_positions(n_columns), ordered=True)
+    padded = Span(spans[-1].first_slot, spans[-1].n_slots + -n_columns % padding)
+    return KeyView((*spans[:-1], padded), _first_positions(n_columns + -n_columns % padding), ordered=True)
 
 
 def write_spans(runs: Sequence[Run], block_size: int, start: int, n_tokens: int) -> tuple[Span, ...]:
@@ -102,6 +111,7 @@ def _first_positions(n: int) -> NDArray[np.int32]:
     global _ordered  # noqa: PLW0603 - a cache
     if n > len(_ordered):
         _ordered = np.arange(2 * n, dtype=np.int32)
+        _ordered.flags.writeable = False
     return _ordered[:n]
 
 
@@ -116,22 +126,34 @@ def _trim(runs: Sequence[Run], block_size: int, n_positions: int) -> list[Span]:
     return spans
 
 
-def _pad(span: Span, n_columns: int, padding: int) -> Span:
-    return Span(span.first_slot, span.n_slots + -n_columns % padding)
+def _cut_at_largest_gaps(by_slot: list[Span], n_parts: int) -> list[list[Span]]:
+    """Spans in slot order, as `n_parts` lists with small gaps inside."""
+    gaps = [after.first_slot - before.first_slot - before.n_slots for before, after in pairwise(by_slot)]
+    widest = sorted(range(len(gaps)), key=gaps.__getitem__, reverse=True)[: n_parts - 1]
+    cuts = [0, *(gap + 1 for gap in sorted(widest)), len(by_slot)]
+    return [by_slot[start:stop] for start, stop in pairwise(cuts)]
 
 
-def _stretch(spans: list[Span]) -> Span:
-    first = min(span.first_slot for span in spans)
-    return Span(first, max(span.first_slot + span.n_slots for span in spans) - first)
-
-
-def _masked(stretch: Span, spans: list[Span], padding: int) -> KeyView:
-    """Read `stretch` whole; only the slots of `spans` are visible."""
-    whole = _pad(stretch, stretch.n_slots, padding)
-    positions = np.full(whole.n_slots, FOREIGN, np.int32)
+def _masked(stretches: list[list[Span]], spans: list[Span], block_size: int, padding: int) -> KeyView:
+    """Read each list of spans as one stretch; only the slots of `spans`, in position order, are visible."""
+    first_position = {}
     position = 0
     for span in spans:
-        offset = span.first_slot - stretch.first_slot
-        positions[offset : offset + span.n_slots] = np.arange(position, position + span.n_slots)
+        first_position[span] = position
         position += span.n_slots
-    return KeyView((whole,), positions, ordered=False)
+    read: list[Span] = []
+    positions: list[NDArray[np.int32]] = []
+    for number, stretch in enumerate(stretches, 1):
+        first, last = stretch[0].first_slot, stretch[-1]
+        length = last.first_slot + last.n_slots - first
+        length += -length % block_size
+        if number == len(stretches):
+            length += -(sum(span.n_slots for span in read) + length) % padding
+        held = np.full(length, FOREIGN, np.int32)
+        for span in stretch:
+            offset = span.first_slot - first
+            start = first_position[span]
+            held[offset : offset + span.n_slots] = np.arange(start, start + span.n_slots)
+        read.append(Span(first, length))
+        positions.append(held)
+    return KeyView(tuple(read), np.concatenate(positions), ordered=False)

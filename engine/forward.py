@@ -15,13 +15,11 @@ from engine.batch import Batch
 from engine.blocks import BlockCopy
 from engine.devices import Device, cpu_device
 from engine.errors import DeviceError, MemoryLimitError
-from engine.graph import ForwardGraph, build_graph
+from engine.graph import ForwardGraph, build_graph, max_nodes
 from engine.graph_builder import GraphBuilder
 from engine.kv_pool import KvPool
 from engine.plan import ModelPlan
 from engine.weights import Weights
-
-_MAX_SCHEDULED_NODES = 65536
 
 BatchShape = tuple[tuple[tuple[SegmentShape, ...], ...], int]
 
@@ -32,20 +30,33 @@ class Forward:
     Inputs live in host memory on every device; the scheduler copies them over where it must.
     """
 
-    def __init__(self, plan: ModelPlan, weights: Weights, pool: KvPool, device: Device, n_threads: int) -> None:
+    def __init__(
+        self,
+        plan: ModelPlan,
+        weights: Weights,
+        pool: KvPool,
+        device: Device,
+        *,
+        n_threads: int,
+        max_sequences: int,
+        max_tokens: int,
+    ) -> None:
+        """Open the device with `n_threads` CPU threads, for batches of up to so many sequences and tokens.
+
+        Raises DeviceError.
+        """
         self._plan = plan
         self._weights = weights
         self._pool = pool
         self._backends = _open_backends(device, n_threads)
         handles = (ctypes.c_void_p * len(self._backends))(*self._backends)
         self._scheduler: int = ggml.backend_sched_new(
-            handles, None, len(self._backends), _MAX_SCHEDULED_NODES, False, True
+            handles, None, len(self._backends), max_nodes(plan, pool.layout, max_sequences, max_tokens), False, True
         )
         self._reads_in_place = device.is_host
         self._live: ForwardGraph | None = None
         self._shape: BatchShape | None = None
         self._output = self._output_array(None, 0)
-        self.graphs_built = 0
 
     def run(self, batch: Batch) -> NDArray[np.float32] | None:
         """Compute one batch: K and V go to the pool, logits come back as float32 [R, vocabulary].
@@ -65,12 +76,12 @@ class Forward:
         if not copies:
             return
         self._drop_live()
-        n_layers = len(self._plan.layers)
-        builder = GraphBuilder(max_nodes=8 * n_layers * len(copies) + 8)
-        self._pool.add_copies(builder.context, builder.graph, copies)
-        self._allocate(builder)
-        self._compute(builder)
-        builder.close()
+        for copy in copies:
+            builder = GraphBuilder(max_nodes=8 * len(self._plan.layers) + 8)
+            self._pool.add_copy(builder.context, builder.graph, copy)
+            self._allocate(builder)
+            self._compute(builder)
+            builder.close()
 
     def _graph_for(self, batch: Batch) -> ForwardGraph:
         segments = tuple(tuple(segment_shape(s, self._pool.layout) for s in group) for group in batch.groups)
@@ -82,7 +93,6 @@ class Forward:
             self._live.builder.bind_inputs()
             self._output = self._output_array(self._live.logits, len(batch.output_rows))
             self._shape = shape
-            self.graphs_built += 1
         return self._live
 
     def _allocate(self, builder: GraphBuilder) -> None:
@@ -122,10 +132,12 @@ def _open_backends(device: Device, n_threads: int) -> list[int]:
     """The device's backend, then the CPU's, which takes what the device cannot do."""
     cpu = cpu_device()
     chosen = [device] if device.handle == cpu.handle else [device, cpu]
-    backends = []
+    backends: list[int] = []
     for item in chosen:
         backend = ggml.backend_dev_init(item.handle, None)
         if not backend:
+            for opened in backends:
+                ggml.backend_free(opened)
             raise DeviceError(f"{item.name} cannot be used: {item.description}.")
         backends.append(backend)
     registry = ggml.backend_dev_backend_reg(cpu.handle)

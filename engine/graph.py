@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from engine import ggml
 from engine.attention import AttentionOps, make_attention
 from engine.batch import Batch
+from engine.blocks import BLOCK_SIZE
 from engine.graph_builder import GraphBuilder, Input
-from engine.kv_pool import KvPool
+from engine.kv_pool import KvLayout, KvPool
 from engine.plan import Attention, FeedForward, Linear, ModelPlan, Norm
 from engine.weights import Weights
 
@@ -39,11 +40,17 @@ class ForwardGraph:
             attention.fill(segments)
 
 
+def max_nodes(plan: ModelPlan, layout: KvLayout, n_sequences: int, n_tokens: int) -> int:
+    """Room that the graph of a batch can need at most, in tensors: views and inputs included."""
+    per_sequence = 24 + 8 * layout.max_spans
+    writes = 4 * (n_tokens // BLOCK_SIZE + 2 * n_sequences)  # V is copied span by span, at worst block by block
+    return (len(plan.layers) + 1) * (64 + per_sequence * n_sequences + writes)
+
+
 def build_graph(plan: ModelPlan, weights: Weights, pool: KvPool, batch: Batch) -> ForwardGraph:
     """Build the graph for batches shaped like `batch`. It is neither allocated nor run here."""
-    n_segments = sum(map(len, batch.groups))
-    n_spans = sum(len(segment.keys.spans) + len(segment.writes) for segments in batch.groups for segment in segments)
-    builder = GraphBuilder(max_nodes=(len(plan.layers) + 1) * (64 + 16 * n_segments + 8 * n_spans))
+    n_sequences = max(map(len, batch.groups))
+    builder = GraphBuilder(max_nodes=max_nodes(plan, pool.layout, n_sequences, len(batch.tokens)))
     n_tokens = len(batch.tokens)
     tokens = builder.input_1d(ggml.I32, n_tokens)
     positions = builder.input_1d(ggml.I32, n_tokens)

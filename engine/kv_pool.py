@@ -1,6 +1,6 @@
 """The physical K and V tensors: memory that is committed as it is written, and copies of blocks.
 
-Two layouts, chosen per device by engine/attention.py; S is the number of slots, D the head size,
+Two layouts, chosen per device by engine/paged.py; S is the number of slots, D the head size,
 H the number of KV heads, dimensions in ggml's order:
 
     PACKED  K [D, S, H]   one head after the other, so that a head's keys are one F16 matrix
@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import ctypes
 import enum
-import math
 import mmap
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 from engine import ggml
@@ -49,11 +47,13 @@ class KvLayout(enum.Enum):
 
     @property
     def merge_limit(self) -> float:
-        """Several runs are read as one masked stretch up to this ratio of its length to the sequence's.
+        """Several runs are read as one masked stretch up to this ratio of its length to the sequence's."""
+        return 1.3
 
-        Flash attention takes one stretch, however long.
-        """
-        return 1.3 if self is KvLayout.PACKED else math.inf
+    @property
+    def max_spans(self) -> int:
+        """Most stretches that one sequence is read in: each adds nodes to every layer. Flash attention takes one."""
+        return 8 if self is KvLayout.PACKED else 1
 
 
 def bytes_per_slot(groups: tuple[KvGroup, ...]) -> int:
@@ -135,16 +135,14 @@ class KvPool:
             return int(ggml.backend_buffer_get_size(self._buffer))
         return _resident_bytes(self._address, len(self._mapping))
 
-    def add_copies(self, context: int, graph: int, copies: Iterable[BlockCopy]) -> None:
-        """Append to `graph` the copies of whole blocks, in order, in every layer of their groups."""
-        for copy in copies:
-            group = self._groups[copy.group]
-            for layer in group.layers:
-                value_axis = 0 if self.layout is KvLayout.PACKED else 1
-                for tensor, slot_axis in ((self.k[layer], 1), (self.v[layer], value_axis)):
-                    source = self._block_view(context, tensor, slot_axis, copy.source)
-                    target = self._block_view(context, tensor, slot_axis, copy.target)
-                    ggml.build_forward_expand(graph, ggml.cpy(context, source, target))
+    def add_copy(self, context: int, graph: int, copy: BlockCopy) -> None:
+        """Append to `graph` the copy of a whole block in every layer of its group."""
+        value_axis = 0 if self.layout is KvLayout.PACKED else 1
+        for layer in self._groups[copy.group].layers:
+            for tensor, slot_axis in ((self.k[layer], 1), (self.v[layer], value_axis)):
+                source = self._block_view(context, tensor, slot_axis, copy.source)
+                target = self._block_view(context, tensor, slot_axis, copy.target)
+                ggml.build_forward_expand(graph, ggml.cpy(context, source, target))
 
     def _block_view(self, context: int, tensor: int, slot_axis: int, block: int) -> int:
         head = ggml.head(tensor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import numpy as np
@@ -32,7 +33,7 @@ _MAX_SEQUENCES = 16
 """Sequences computed at a time; more only make each slower."""
 
 _LOADED = 0.95
-"""Fraction of the loading progress that belongs to the weights; the rest is the first step."""
+"""Fraction of the loading progress that belongs to the weights; the rest is the pool and the device."""
 
 
 class PagedEngine:
@@ -56,22 +57,42 @@ class PagedEngine:
         token_budget: most tokens of one step. Raises ModelFileError, UnsupportedModel, MemoryLimitError or DeviceError.
         """
         file = GgufFile.open(path)
-        self._plan = ModelPlan.from_gguf(file)
+        self._plan = plan = ModelPlan.from_gguf(file)
         device = find_device(config.device)
         layout = layout or (KvLayout.PACKED if device.kind == "cpu" else KvLayout.ROWS)
-        slot_bytes = bytes_per_slot(self._plan.kv_groups)
+        token_bytes = bytes_per_slot(plan.kv_groups) + _gathered_bytes(plan)
         available = _memory_for_kv(file, device)
-        self.context = choose_context(config.context, self._plan.context_train, slot_bytes, available)
-        n_blocks = n_blocks or _pool_blocks(self.context, slot_bytes, available, device)
-        self._weights = Weights(file, self._plan, device, lambda done: progress(done * _LOADED))
-        self._pool = KvPool(self._plan.kv_groups, n_blocks, BLOCK_SIZE, layout, device)
-        self._forward = Forward(self._plan, self._weights, self._pool, device, config.threads or usable_cores())
+        self.context_train = plan.context_train
+        self.context = choose_context(config.context, plan.context_train, token_bytes, available)
+        n_blocks = n_blocks or _pool_blocks(self.context, token_bytes, available, device)
+        max_sequences = min(_MAX_SEQUENCES, token_budget)
+        with contextlib.ExitStack() as stack:
+            weights = stack.enter_context(
+                contextlib.closing(Weights(file, plan, device, lambda done: progress(done * _LOADED)))
+            )
+            self._pool = stack.enter_context(
+                contextlib.closing(KvPool(plan.kv_groups, n_blocks, BLOCK_SIZE, layout, device))
+            )
+            self._forward = stack.enter_context(
+                contextlib.closing(
+                    Forward(
+                        plan,
+                        weights,
+                        self._pool,
+                        device,
+                        n_threads=config.threads or usable_cores(),
+                        max_sequences=max_sequences,
+                        max_tokens=token_budget,
+                    )
+                )
+            )
+            self._native = stack.pop_all()
         self._scheduler = Scheduler(
             n_blocks=n_blocks,
             context=self.context,
             token_budget=token_budget,
-            max_sequences=min(_MAX_SEQUENCES, token_budget),
-            n_groups=len(self._plan.kv_groups),
+            max_sequences=max_sequences,
+            n_groups=len(plan.kv_groups),
         )
         self._samplers: dict[int, Sampler] = {}
         """By sequence id, from an answer's first token to its last."""
@@ -138,9 +159,7 @@ class PagedEngine:
         """Free native memory; the engine must not be used afterwards."""
         for sampler in self._samplers.values():
             sampler.close()
-        self._forward.close()
-        self._pool.close()
-        self._weights.close()
+        self._native.close()
 
     def _run(self, plan: StepPlan) -> dict[int, int]:
         """Compute a plan; returns the token that each sampling sequence drew, by sequence id."""
@@ -198,6 +217,7 @@ class PagedEngine:
                 chunk.start + chunk.n_tokens,
                 padding=layout.padding,
                 merge_limit=layout.merge_limit,
+                max_spans=layout.max_spans,
             ),
         )
 
@@ -210,14 +230,19 @@ class PagedEngine:
 
 
 def _memory_for_kv(file: GgufFile, device: Device) -> int:
-    """Bytes left for the KV cache beside the weights."""
-    free = available_memory() if device.kind == "cpu" else device.memory_free
+    """Bytes left for the KV cache beside the weights; a device that does not tell is taken to share our memory."""
+    free = available_memory() if device.kind == "cpu" or not device.memory_total else device.memory_free
     return max(0, free - file.path.stat().st_size)
 
 
-def _pool_blocks(context: int, slot_bytes: int, available: int, device: Device) -> int:
+def _gathered_bytes(plan: ModelPlan) -> int:
+    """Bytes per token for which a long chunk's attention gathers keys and values as F32, one layer after another."""
+    return max(4 * group.n_head_kv * (group.head_dim_k + group.head_dim_v) for group in plan.kv_groups)
+
+
+def _pool_blocks(context: int, token_bytes: int, available: int, device: Device) -> int:
     """Blocks of the pool: one full context, and on the CPU, where only what is written takes memory, a few more."""
     n_tokens = context
     if device.kind == "cpu":
-        n_tokens = max(context, min(_POOL_CONTEXTS * context, available // 2 // slot_bytes))
+        n_tokens = max(context, min(_POOL_CONTEXTS * context, available // 2 // token_bytes))
     return -(-n_tokens // BLOCK_SIZE)

@@ -74,6 +74,13 @@ class Weights:
         self._buffers: list[int] = []
         self._mapping = _map_file(file)
         self._file = np.frombuffer(self._mapping, np.uint8)
+        try:
+            self._load(file, plan, device, progress)
+        except BaseException:
+            self.close()
+            raise
+
+    def _load(self, file: GgufFile, plan: ModelPlan, device: Device, progress: Callable[[float], None]) -> None:
         placements = _place(file, plan, device)
         self.buffer_types = Counter(
             "mapped file" if p.is_mapped else ggml.backend_buft_name(p.buffer_type).decode() for p in placements
@@ -150,6 +157,8 @@ class Weights:
             ggml.free(context)
         self._buffers.clear()
         self._contexts.clear()
+        self._file = np.empty(0, np.uint8)  # nothing may look into the mapping any more when it is closed
+        self._mapping.close()
 
 
 _TIED_OUTPUT = "output.weight (tied)"

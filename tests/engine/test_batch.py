@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.batch import FOREIGN, Span, key_view, write_spans
+from engine.batch import FOREIGN, KeyView, Span, key_view, write_spans
 from engine.blocks import BlockTable, Run
 
 SIZE = 4
@@ -21,6 +19,10 @@ def table_of(blocks: list[int]) -> BlockTable:
     return table
 
 
+def view_of(runs: list[Run], n_positions: int, merge_limit: float = 1.3, max_spans: int = 8) -> KeyView:
+    return key_view(runs, SIZE, n_positions, padding=PADDING, merge_limit=merge_limit, max_spans=max_spans)
+
+
 def slots(spans: tuple[Span, ...]) -> list[int]:
     return [slot for span in spans for slot in range(span.first_slot, span.first_slot + span.n_slots)]
 
@@ -29,11 +31,13 @@ tables = st.lists(st.integers(0, 40), min_size=1, max_size=12, unique=True)
 
 
 @settings(derandomize=True, deadline=None, max_examples=300)
-@given(blocks=tables, data=st.data(), merge_limit=st.sampled_from([1.0, 1.3, math.inf]))
-def test_every_position_is_read_once_from_its_slot(blocks: list[int], data: st.DataObject, merge_limit: float) -> None:
+@given(blocks=tables, data=st.data(), merge_limit=st.sampled_from([1.0, 1.3]), max_spans=st.integers(1, 8))
+def test_every_position_is_read_once_from_its_slot(
+    blocks: list[int], data: st.DataObject, merge_limit: float, max_spans: int
+) -> None:
     table = table_of(blocks)
     n_positions = data.draw(st.integers(1, len(blocks) * SIZE))
-    view = key_view(table.runs(), SIZE, n_positions, padding=PADDING, merge_limit=merge_limit)
+    view = view_of(table.runs(), n_positions, merge_limit, max_spans)
     columns = slots(view.spans)
     assert len(columns) == len(view.positions)
     assert len(columns) % PADDING == 0
@@ -42,8 +46,7 @@ def test_every_position_is_read_once_from_its_slot(blocks: list[int], data: st.D
     assert np.count_nonzero(view.positions < n_positions) == n_positions
     if view.ordered:
         assert np.array_equal(view.positions, np.arange(len(columns)))
-    if merge_limit == math.inf:
-        assert len(view.spans) == 1
+    assert len(view.spans) <= max_spans
 
 
 @settings(derandomize=True, deadline=None, max_examples=300)
@@ -57,13 +60,13 @@ def test_writes_are_the_slot_mapping(blocks: list[int], data: st.DataObject) -> 
 
 
 def test_one_run_is_read_on_into_the_next_positions() -> None:
-    view = key_view([Run(3, 2)], SIZE, 5, padding=PADDING, merge_limit=1.0)
+    view = view_of([Run(3, 2)], 5)
     assert view.spans == (Span(12, 8),)
     assert view.ordered
 
 
 def test_near_runs_are_read_as_one_masked_stretch() -> None:
-    view = key_view([Run(2, 4), Run(0, 1)], SIZE, 20, padding=PADDING, merge_limit=1.3)
+    view = view_of([Run(2, 4), Run(0, 1)], 20)
     assert view.spans == (Span(0, 24),)
     assert view.positions[:4].tolist() == [16, 17, 18, 19]
     assert view.positions[4:8].tolist() == [FOREIGN] * 4
@@ -71,6 +74,13 @@ def test_near_runs_are_read_as_one_masked_stretch() -> None:
 
 
 def test_far_runs_are_read_one_by_one() -> None:
-    view = key_view([Run(9, 2), Run(0, 1)], SIZE, 10, padding=PADDING, merge_limit=1.3)
+    view = view_of([Run(9, 2), Run(0, 1)], 10)
     assert view.spans == (Span(36, 8), Span(0, 8))
     assert view.ordered
+
+
+def test_too_many_runs_are_read_across_the_smallest_gaps() -> None:
+    view = view_of([Run(20, 1), Run(0, 1), Run(3, 1)], 12, max_spans=2)
+    assert view.spans == (Span(0, 16), Span(80, 8))
+    assert view.positions[:4].tolist() == [4, 5, 6, 7]
+    assert view.positions[12:20].tolist() == [8, 9, 10, 11, 0, 1, 2, 3]

@@ -35,7 +35,8 @@ def run_copies(pool: KvPool, copies: list[BlockCopy]) -> None:
     backend = ggml.backend_dev_init(cpu_device().handle, None)
     scheduler = ggml.backend_sched_new((ctypes.c_void_p * 1)(backend), None, 1, 1024, False, False)
     builder = GraphBuilder(max_nodes=256)
-    pool.add_copies(builder.context, builder.graph, copies)
+    for copy in copies:
+        pool.add_copy(builder.context, builder.graph, copy)
     assert ggml.backend_sched_graph_compute(scheduler, builder.graph) == ggml.STATUS_SUCCESS
     builder.close()
     ggml.backend_sched_free(scheduler)
