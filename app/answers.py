@@ -6,7 +6,7 @@ import json
 from typing import Any, NamedTuple
 
 from engine.messages import Finished
-from engine.sequence import FinishReason, KvStats, SequenceStats
+from engine.sequence import FinishReason, SequenceStats
 
 
 class Figures(NamedTuple):
@@ -69,7 +69,7 @@ class Answers:
             "finish_reason": reasons[0] if one else reasons,
             "engine": engine,
             "model": model,
-            "kv": _kv(max((answer.kv for answer in answers), key=lambda kv: kv.blocks_peak)),
+            "kv": _kv(answers),
         }
 
 
@@ -95,12 +95,14 @@ def _figures(stats: list[SequenceStats]) -> Figures:
     )
 
 
-def _kv(kv: KvStats) -> dict[str, int]:
-    """What was in use is told at its highest: when an answer has ended, its blocks are in use no more."""
+def _kv(answers: list[Finished]) -> dict[str, int]:
+    """The most that the answers held together, and the state of the engine's memory at the end."""
+    kv = answers[-1].kv
+    blocks_used = max(answer.stats.blocks_used for answer in answers)
     return {
         "block_size": kv.block_size,
-        "blocks_used": kv.blocks_peak,
-        "bytes_used": kv.bytes_peak,
+        "blocks_used": blocks_used,
+        "bytes_used": blocks_used * kv.block_bytes,
         "bytes_resident": kv.bytes_resident,
         "bytes_contiguous_would_reserve": kv.bytes_contiguous_would_reserve,
     }

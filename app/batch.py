@@ -6,13 +6,14 @@ one typing error. The exit code says whether every line was answered.
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from app.answers import Answers, to_json
 from app.batch_lines import parse_line
@@ -20,6 +21,10 @@ from app.terminal import Interrupted, StatusLine, interrupts_to, write_line
 from engine.client import EngineClient
 from engine.errors import OctavoError
 from engine.messages import Failed, Finished, Loaded, Notice, TextEvent
+from engine.units import format_bytes
+
+LONGEST_LINE = 64 * 2**20
+"""Bytes of a line: far more than any context holds, and an end to a file that has no lines."""
 
 IN_FLIGHT = 32
 """Requests in the engine at once; it computes as many of them together as fit its memory."""
@@ -35,7 +40,7 @@ class Line(NamedTuple):
 class EndOfFile(NamedTuple):
     """No more lines, because the file ended or cannot be read any further."""
 
-    error: OSError | None = None
+    error: Exception | None = None
 
 
 @dataclass
@@ -63,12 +68,13 @@ class Batch:
         self._running: dict[int, _Running] = {}
         self._interrupted: Interrupted | None = None
         self._reading = True
+        self._reading_error: Exception | None = None
         self._n_answered = self._n_failed = self._n_tokens = 0
 
     def run(self, path: str) -> int:
         """Answer the lines of the file at `path`, or of standard input for "-"; returns the exit code.
 
-        Raises OctavoError when the file cannot be read to its end.
+        Raises OctavoError when the file cannot be read to its end, after the lines before are answered.
         """
         started = time.monotonic()
         threading.Thread(target=self._read, args=(path,), name="batch-reader", daemon=True).start()
@@ -80,6 +86,8 @@ class Batch:
             f"{self._n_answered:,} answered, {self._n_failed:,} failed, "
             f"{self._n_tokens:,} tokens in {seconds:.1f} s ({self._n_tokens / seconds:.1f} tok/s)"
         )
+        if self._reading_error:
+            raise self._reading_error
         if self._interrupted:
             return self._interrupted.exit_code
         return 1 if self._n_failed else 0
@@ -87,12 +95,14 @@ class Batch:
     def _read(self, path: str) -> None:
         try:
             with Path(path).open("rb") if path != "-" else open(0, "rb", closefd=False) as file:
-                for number, content in enumerate(file, 1):
-                    if content.strip():
+                for line in _lines(file):
+                    if line.content.strip():
                         self._room.acquire()
-                        self._inbox.put(Line(number, content))
+                        self._inbox.put(line)
             self._inbox.put(EndOfFile())
         except OSError as error:
+            self._inbox.put(EndOfFile(OctavoError(f"The batch file cannot be read: {error.strerror}.")))
+        except Exception as error:
             self._inbox.put(EndOfFile(error))
 
     def _take(self, event: TextEvent | Interrupted | Line | EndOfFile) -> None:
@@ -100,9 +110,7 @@ class Batch:
             case Line() if not self._interrupted:
                 self._start(event)
             case EndOfFile(error):
-                self._reading = False
-                if error is not None:
-                    raise OctavoError(f"The batch file cannot be read: {error.strerror}.")
+                self._reading, self._reading_error = False, error
             case Interrupted():
                 self._interrupted = event
                 for request_id in self._running:
@@ -136,3 +144,14 @@ class Batch:
         self._room.release()
         self._n_failed += 1
         write_line(to_json({"id": identifier, "error": str(error)}))
+
+
+def _lines(file: IO[bytes]) -> Iterator[Line]:
+    for number in itertools.count(1):
+        content = file.readline(LONGEST_LINE + 1)
+        if not content:
+            return
+        if len(content) > LONGEST_LINE:
+            limit = format_bytes(LONGEST_LINE)
+            raise OctavoError(f"Line {number:,} of the batch file is longer than {limit}: the lines after it are lost.")
+        yield Line(number, content)

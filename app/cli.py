@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,14 @@ import click
 from app.batch import Batch
 from app.options import ENGINE_OPTIONS, REQUEST_OPTIONS, RequestOptions, engine_config
 from app.run import run_prompt
-from app.terminal import StatusLine, report, tolerate_encoding
+from app.terminal import StatusLine, discard_unwritten, open_standard_files, report, tolerate_encoding
 from engine.client import EngineClient
 from engine.errors import OctavoError, PromptError
+from engine.units import format_bytes
 from models.locate import locate
+
+_LONGEST_PROMPT = 64 * 2**20
+"""Bytes read from standard input: more than any context holds, and an end to a pipe that has none."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -65,16 +70,22 @@ def run(arguments: tuple[str, ...], as_json: bool, batch: str | None, **options:
 
 def main() -> None:
     """Entry point. Exit code: 0 answered, 1 error, 2 wrong command line, 128 + number of the signal that ended it."""
+    open_standard_files()
     try:
         code = octavo.main(prog_name="octavo", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        with contextlib.suppress(OSError):
+            error.show()
         code = error.exit_code
     except OctavoError as error:
         report(error)
         code = 1
+    except OSError as error:  # out of descriptors, no space for the help text …
+        report(OctavoError(f"The system refused a request: {error.strerror or error}."))
+        code = 1
     except click.Abort:
         code = 130
+    discard_unwritten()
     sys.exit(code)
 
 
@@ -98,7 +109,9 @@ def _model_and_prompt(arguments: tuple[str, ...], wants_prompt: bool) -> tuple[s
 
 def _standard_input() -> str:
     """All of standard input, without the line end that closes it."""
-    content = b"" if sys.stdin is None else sys.stdin.buffer.read()
+    content = b"" if sys.stdin is None else sys.stdin.buffer.read(_LONGEST_PROMPT + 1)
+    if len(content) > _LONGEST_PROMPT:
+        raise PromptError(f"Standard input is longer than {format_bytes(_LONGEST_PROMPT)}: give a shorter prompt.")
     try:
         return content.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:

@@ -71,14 +71,39 @@ def write_line(line: str) -> None:
 
 
 def _write(text: str) -> None:
+    if sys.stdout is None:
+        raise OctavoError("The answer cannot be written: standard output is closed.")
     try:
         click.echo(text, nl=False)
     except BrokenPipeError:
         raise
     except OSError as error:
-        # What is still buffered would fail again when Python flushes at exit, with a traceback.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise OctavoError(f"The answer cannot be written to standard output: {error.strerror}.") from error
+
+
+def _say(text: str, *, newline: bool = True) -> None:
+    """To standard error. A failure there is one that nobody can be told of, and the answer does not depend on it."""
+    with contextlib.suppress(OSError):
+        click.echo(text, nl=newline, err=True)
+
+
+def open_standard_files() -> None:
+    """Put the null device where the caller closed one of descriptors 0 to 2: our own files would get its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+
+
+def discard_unwritten() -> None:
+    """Drop what cannot be written: Python would try again at its exit, complain, and change the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            try:
+                stream.flush()
+            except OSError:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def tolerate_encoding() -> None:
@@ -103,24 +128,24 @@ class StatusLine:
         """Replace what the line says."""
         if self._enabled:
             with self._lock:
-                click.echo(f"\r\x1b[K{text}", nl=False, err=True)
+                _say(f"\r\x1b[K{text}", newline=False)
                 self._shown = True
 
     def clear(self) -> None:
         """Remove the line, before anything else is written."""
         with self._lock:
             if self._shown:
-                click.echo("\r\x1b[K", nl=False, err=True)
+                _say("\r\x1b[K", newline=False)
                 self._shown = False
 
     def note(self, text: str) -> None:
         """A line that stays, also where standard error is no terminal."""
         self.clear()
-        click.echo(f"octavo: {printable(text)}", err=True)
+        _say(f"octavo: {printable(text)}")
 
 
 def report(error: OctavoError) -> None:
     """The sentence of an error, and below it what a maintainer needs, on standard error."""
-    click.echo(f"octavo: {printable(str(error))}", err=True)
+    _say(f"octavo: {printable(str(error))}")
     for details in getattr(error, "__notes__", ()):
-        click.echo(printable(details).rstrip(), err=True)
+        _say(printable(details).rstrip())

@@ -6,10 +6,13 @@ transformers and llama-cpp-python offer them. They come from files of strangers,
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import Any, NoReturn
 
 import jinja2
@@ -25,14 +28,19 @@ from engine.printable import printable
 MAX_TEMPLATE_OUTPUT = 1 << 20
 """Characters a template may add to what the messages hold, before it is taken for a runaway loop."""
 
+MAX_TEMPLATE_LINES = 2_000_000
+"""Lines of its code a template may run, counted as Python runs them: seconds. Real ones take a dozen a message."""
+
+_COMPILED = "<template>"
+"""The file name that Jinja gives to the code of a template that comes from a string."""
+
 
 class ChatTemplate:
     """A compiled template.
 
     Raises ModelFileError when the source is no valid Jinja.
 
-    Not covered: a loop that neither ends nor prints, and an expression that builds one giant value, run until the
-    process that hosts them is stopped.
+    Not covered: an expression that builds one giant value runs until the process that hosts it is stopped.
     """
 
     def __init__(self, source: str, bos_token: str, eos_token: str):
@@ -87,7 +95,8 @@ class ChatTemplate:
         if thinking is not None:
             variables["enable_thinking"] = thinking
         limit = MAX_TEMPLATE_OUTPUT + 4 * sum(len(message.content) for message in messages)
-        return "".join(_limited(self._template.generate(variables), limit))
+        with _lines_limited():
+            return "".join(_limited(self._template.generate(variables), limit))
 
 
 def _as_they_are(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
@@ -124,6 +133,31 @@ def _limited(pieces: Iterator[str], limit: int) -> Iterator[str]:
         if written > limit:
             raise _RefusalError("it writes without end.")
         yield piece
+
+
+@contextlib.contextmanager
+def _lines_limited() -> Iterator[None]:
+    """Stop a template after MAX_TEMPLATE_LINES: nested loops and recursive macros need not print anything.
+
+    Counted by Python's trace function, which is exact, while a time limit would depend on the machine.
+    """
+    n_left = MAX_TEMPLATE_LINES
+    previous = sys.gettrace()
+
+    def count(frame: FrameType, _event: str, _argument: object) -> Any:
+        nonlocal n_left
+        if frame.f_code.co_filename != _COMPILED:
+            return None
+        n_left -= 1
+        if n_left < 0:
+            raise _RefusalError("it runs without end.")
+        return count
+
+    sys.settrace(count)
+    try:
+        yield
+    finally:
+        sys.settrace(previous)
 
 
 class _RefusalError(Exception):

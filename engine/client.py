@@ -155,14 +155,22 @@ class _EngineProcess:
         self._lock = threading.Lock()
         self._pending: dict[int, _Pending] = {}
         self._verdict: OctavoError | None = None
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the reader thread
-        ours, theirs = Pipe()
-        self._connection: Connection[Load | Command, tuple[Report, ...]] = ours
-        with theirs:
-            self._process = _start(theirs.fileno(), self._log)
+        try:
+            self._start()
+        except OSError as error:
+            raise EngineDied(f"The engine's process cannot be started: {error.strerror or error}.") from error
         self._reader = threading.Thread(target=self._read, name="engine-reader", daemon=True)
         self._reader.start()
         self.send(load)
+
+    def _start(self) -> None:
+        with contextlib.ExitStack() as on_failure:
+            self._log: IO[bytes] = on_failure.enter_context(tempfile.TemporaryFile())
+            ours, theirs = Pipe()
+            self._connection: Connection[Load | Command, tuple[Report, ...]] = on_failure.enter_context(ours)
+            with theirs:
+                self._process = _start(theirs.fileno(), self._log)
+            on_failure.pop_all()  # the reader thread closes them
 
     @property
     def pid(self) -> int:
@@ -249,6 +257,8 @@ class _EngineProcess:
             what = f"was ended by {signal.Signals(-code).name}"
             if -code == signal.SIGKILL:
                 what += ", perhaps because memory ran out"
+            elif not self.loaded.done():  # native code gives up in its own way on some files
+                what += ", perhaps because the model file is damaged"
         error = EngineDied(f"The engine's process {what}; ask again to start a fresh one.")
         self._log.seek(0)
         lines = self._log.read().decode("utf-8", "replace").splitlines()
@@ -264,14 +274,11 @@ def _start(descriptor: int, log: IO[bytes]) -> subprocess.Popen[bytes]:
     own keeps Ctrl-C in the terminal away from it, and what native code prints goes to `log`.
     """
     code = f"import sys; sys.path[:] = {sys.path!r}; from engine.worker import main; main({descriptor})"
-    try:
-        return subprocess.Popen(
-            [sys.executable, "-c", code],
-            pass_fds=[descriptor],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise EngineDied(f"The engine's process cannot be started: {error.strerror or error}.") from error
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        pass_fds=[descriptor],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )

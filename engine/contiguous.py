@@ -45,10 +45,11 @@ class ContiguousEngine:
         """
         self._llama = LlamaContext(path, config, progress, flash=flash)
         self.context = self._llama.context
+        self.context_train = self._llama.context_train
         self._waiting: list[Sequence] = []
         self._running: Sequence | None = None
         self._sampler: Sampler | None = None
-        self._n_requests = self._n_sequences = self._n_held_peak = 0
+        self._n_requests = self._n_sequences = 0
 
     def submit(self, request: Request) -> int:
         """Queue a request and return its id.
@@ -58,8 +59,6 @@ class ContiguousEngine:
         """
         check_request(request, self.context)
         check_sampling(request.sampling)
-        if not self.has_work():
-            self._n_held_peak = 0
         self._n_requests += 1
         for index in range(request.n):
             self._n_sequences += 1
@@ -111,12 +110,11 @@ class ContiguousEngine:
         reserved = self._llama.bytes_reserved
         return KvStats(
             block_size=1,
+            block_bytes=self._llama.bytes_per_token,
             blocks_total=self.context,
             blocks_used=n_used,
             blocks_cached=n_held - n_used,
-            blocks_peak=self._n_held_peak,
             bytes_used=min(n_used * self._llama.bytes_per_token, reserved),
-            bytes_peak=min(self._n_held_peak * self._llama.bytes_per_token, reserved),
             bytes_resident=reserved,
             bytes_contiguous_would_reserve=reserved,
         )
@@ -146,7 +144,6 @@ class ContiguousEngine:
         """Compute the next chunk of what is known of the sequence, and the next token after the last chunk."""
         chunk = sequence.token_ids[sequence.n_computed : sequence.n_computed + CHUNK]
         logits = self._llama.decode(chunk)
-        self._n_held_peak = max(self._n_held_peak, len(self._llama.held))
         in_prompt = sequence.n_computed < sequence.n_prompt
         sequence.n_computed += len(chunk)
         events: list[Event] = []
@@ -178,7 +175,7 @@ class ContiguousEngine:
         else:
             self._waiting.remove(sequence)
         sequence.status = SequenceStatus.FINISHED
-        return TokenEvent(sequence.request_id, sequence.index, token, reason, sequence.stats())
+        return TokenEvent(sequence.request_id, sequence.index, token, reason, sequence.stats(sequence.n_computed))
 
     def _leave(self) -> None:
         """End the running sequence's hold on the window."""

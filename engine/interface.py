@@ -16,6 +16,8 @@ class Engine(Protocol):
     """"paged" or "contiguous"."""
     context: int
     """Tokens that one sequence can hold, prompt and answer together."""
+    context_train: int
+    """Tokens that the model was trained for."""
 
     def submit(self, request: Request) -> int:
         """Queue a request and return its id.

@@ -32,7 +32,8 @@ _LOG_PREFIX = re.compile(r"(?:\w+: |error loading model: )*")
 class LlamaContext:
     """Owns llama.cpp's model and context, and knows which tokens the cache holds.
 
-    context: tokens the sequence can hold. n_vocab: length of a row of logits. held: token ids whose K and V
+    context: tokens the sequence can hold. context_train: tokens the model was trained for.
+    n_vocab: length of a row of logits. held: token ids whose K and V
     are in the cache, in position order. bytes_per_token: see `kv_bytes_per_token`. bytes_reserved: what
     llama.cpp allocated for the cache; it fills it with zeros, so all of it is resident from the start.
     """
@@ -59,8 +60,8 @@ class LlamaContext:
                 available = max(0, available - llama.llama_model_size(self._model))
             else:
                 available = find_device(config.device).memory_free
-            n_trained = llama.llama_model_n_ctx_train(self._model)
-            self.context = choose_context(config.context, n_trained, max(1, self.bytes_per_token), available)
+            self.context_train: int = llama.llama_model_n_ctx_train(self._model)
+            self.context = choose_context(config.context, self.context_train, max(1, self.bytes_per_token), available)
             self._context, self.bytes_reserved = _new_context(self._model, self.context, config.threads, flash)
             self._memory = llama.llama_get_memory(self._context)
             if llama.llama_model_has_encoder(self._model) or not self._memory:

@@ -13,7 +13,7 @@ from engine.paged import PagedEngine
 
 
 class LoadedEngine(NamedTuple):
-    """An engine, and a sentence for the user when it is not the one that was expected."""
+    """An engine, and what the user should know about the choice: which engine, or which context."""
 
     engine: Engine
     notice: str | None
@@ -25,12 +25,26 @@ def load_engine(path: str, config: EngineConfig, progress: Callable[[float], Non
     Falls back to the contiguous engine when the paged one has no graph for the model and the
     user did not ask for it by name. Raises ModelFileError, UnsupportedModel, MemoryLimitError or DeviceError.
     """
-    if config.kind == EngineKind.CONTIGUOUS:
-        return LoadedEngine(ContiguousEngine(path, config, progress), None)
+    notices = []
+    engine: Engine
     try:
-        return LoadedEngine(PagedEngine(path, config, progress), None)
+        if config.kind == EngineKind.CONTIGUOUS:
+            engine = ContiguousEngine(path, config, progress)
+        else:
+            engine = PagedEngine(path, config, progress)
     except UnsupportedModel as reason:
-        if config.kind == EngineKind.PAGED:
+        if config.kind is not None:
             raise
-        notice = f"{reason} Using the contiguous engine."
-        return LoadedEngine(ContiguousEngine(path, config, progress), notice)
+        notices.append(f"{reason} Using the contiguous engine.")
+        engine = ContiguousEngine(path, config, progress)
+    if engine.context > engine.context_train:
+        notices.append(
+            f"The context of {engine.context:,} tokens is longer than the {engine.context_train:,} that the model was "
+            "trained for: it may lose the thread."
+        )
+    elif config.context is None and engine.context < engine.context_train:
+        notices.append(
+            f"The context is {engine.context:,} of the model's {engine.context_train:,} tokens: half of the free "
+            "memory holds no more; --context asks for another."
+        )
+    return LoadedEngine(engine, " ".join(notices) or None)

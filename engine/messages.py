@@ -59,7 +59,7 @@ class TextRequest:
         try:
             "".join((*texts, *self.stop)).encode()
         except UnicodeEncodeError:
-            raise PromptError("The prompt is not valid Unicode: write it in UTF-8.") from None
+            raise PromptError("The prompt or a stop string is not valid Unicode: write it in UTF-8.") from None
 
 
 @dataclass(frozen=True)

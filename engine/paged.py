@@ -96,7 +96,6 @@ class PagedEngine:
         )
         self._samplers: dict[int, Sampler] = {}
         """By sequence id, from an answer's first token to its last."""
-        self._blocks_peak = 0
         progress(1.0)
 
     def submit(self, request: Request) -> int:
@@ -105,8 +104,6 @@ class PagedEngine:
         Raises PromptError when the prompt is empty or too long, or a sampling setting has no meaning.
         """
         check_sampling(request.sampling)
-        if not self.has_work():
-            self._blocks_peak = 0
         return self._scheduler.submit(request)
 
     def step(self) -> list[Event]:
@@ -118,7 +115,6 @@ class PagedEngine:
         plan = self._scheduler.schedule()
         if plan is None:
             return []
-        self._blocks_peak = max(self._blocks_peak, self._scheduler.kv.n_used)
         try:
             sampled = self._run(plan)
         except OctavoError:
@@ -141,12 +137,11 @@ class PagedEngine:
         block_bytes = BLOCK_SIZE * self._pool.bytes_per_slot
         return KvStats(
             block_size=BLOCK_SIZE,
+            block_bytes=block_bytes,
             blocks_total=stats.blocks_total,
             blocks_used=stats.blocks_used,
             blocks_cached=stats.blocks_cached,
-            blocks_peak=self._blocks_peak,
             bytes_used=stats.blocks_used * block_bytes,
-            bytes_peak=self._blocks_peak * block_bytes,
             bytes_resident=self._pool.bytes_resident(),
             bytes_contiguous_would_reserve=self.context * self._pool.bytes_per_slot,
         )

@@ -253,7 +253,7 @@ class Scheduler:
         while left > 0 and self.waiting and self.waiting[0].request.priority is priority:
             sequence = self.waiting[0]
             prefix = self.kv.lookup(sequence)
-            if not self._has_room(sequence, prefix) or self._is_coming(sequence, prefix):
+            if not self._has_room(sequence, prefix, self.running) or self._is_coming(sequence, prefix):
                 break
             del self.waiting[0]
             self.kv.adopt(sequence, prefix)
@@ -267,15 +267,17 @@ class Scheduler:
             left -= n_tokens
         return budget - left
 
-    def _has_room(self, sequence: Sequence, prefix: KnownPrefix) -> bool:
-        """Whether there is a place, and memory for all known tokens beside those of the running sequences."""
-        n_taken = len(self.running) + sum(
-            sibling.status is SequenceStatus.FORKING
-            for runner in self.running
-            for sibling in self._live[runner.request_id]
+    def _has_room(self, sequence: Sequence, prefix: KnownPrefix, beside: list[Sequence], n_freed: int = 0) -> bool:
+        """Whether there is a place, and memory for all known tokens, beside those of the running sequences `beside`.
+
+        n_freed: blocks that would be given back first.
+        """
+        n_taken = len(beside) + sum(
+            sibling.status is SequenceStatus.FORKING for runner in beside for sibling in self._live[runner.request_id]
         )
-        promised = sum(self.kv.blocks_needed(runner) for runner in self.running)
-        return n_taken < self.max_sequences and self.kv.can_allocate(self.kv.blocks_needed(sequence, prefix) + promised)
+        promised = sum(self.kv.blocks_needed(runner) for runner in beside)
+        n_blocks = self.kv.blocks_needed(sequence, prefix) + promised - n_freed
+        return n_taken < self.max_sequences and self.kv.can_allocate(n_blocks)
 
     def _is_coming(self, sequence: Sequence, prefix: KnownPrefix) -> bool:
         """Whether a running sequence is about to compute the first block that `sequence` lacks."""
@@ -288,8 +290,13 @@ class Scheduler:
         """Give the first in line, if it is interactive, the place and memory of background sequences."""
         if not self.waiting or self.waiting[0].request.priority is not Priority.INTERACTIVE:
             return
-        while self.running and self.running[-1].request.priority is Priority.BACKGROUND:
-            if self._has_room(self.waiting[0], self.kv.lookup(self.waiting[0])):
+        first, prefix = self.waiting[0], self.kv.lookup(self.waiting[0])
+        others = [runner for runner in self.running if runner.request.priority is Priority.INTERACTIVE]
+        n_freed = sum(len(runner.tables[0]) for runner in self.running[len(others) :])
+        if not self._has_room(first, prefix, others, n_freed):
+            return  # it would wait all the same
+        while len(self.running) > len(others):
+            if self._has_room(first, self.kv.lookup(first), self.running):
                 return
             self._preempt(self.running[-1])
 
@@ -344,6 +351,7 @@ class Scheduler:
 
     def _finish(self, sequence: Sequence, reason: FinishReason, token: int | None = None) -> TokenEvent:
         """End an answer, whatever its status; its event carries the last token if there is one."""
+        stats = sequence.stats(self._blocks_of(sequence.request_id))
         if sequence.status is SequenceStatus.RUNNING:
             self.running.remove(sequence)
         elif sequence.status is SequenceStatus.WAITING:
@@ -354,4 +362,9 @@ class Scheduler:
         answers.remove(sequence)
         if not answers:
             del self._live[sequence.request_id]
-        return TokenEvent(sequence.request_id, sequence.index, token, reason, sequence.stats())
+        return TokenEvent(sequence.request_id, sequence.index, token, reason, stats)
+
+    def _blocks_of(self, request_id: int) -> int:
+        """Blocks that the unfinished answers of a request refer to, shared ones counted once."""
+        answers = self._live[request_id]
+        return sum(len({b for s in answers for b in s.tables[group]}) for group in range(len(self.kv.groups)))

@@ -67,6 +67,8 @@ class SequenceStats:
     a preemption is not counted. Of n answers, the first computes the prompt and the others reuse all of it.
     prefill_s: from the first step that ran a part of the prompt to the first token.
     decode_s: from the first token to the last.
+    blocks_used: KV blocks that the unfinished answers of the request referred to when this one ended, shared ones
+    counted once.
     """
 
     prompt_tokens: int
@@ -76,6 +78,7 @@ class SequenceStats:
     ttft_s: float
     prefill_s: float
     decode_s: float
+    blocks_used: int
 
 
 class TokenEvent(NamedTuple):
@@ -105,18 +108,16 @@ class PrefillEvent(NamedTuple):
 class KvStats(NamedTuple):
     """KV memory of an engine. Blocks are counted in use (referenced by a sequence) and cached (reusable).
 
-    blocks_peak: most blocks in use at once since the engine last had nothing to do. bytes_used, bytes_peak: blocks
-    in use and their peak, times the bytes of a block. bytes_resident: physical memory behind the pool.
+    bytes_used: blocks in use, times the bytes of a block. bytes_resident: physical memory behind the pool.
     bytes_contiguous_would_reserve: what a contiguous cache of the same window holds from the start.
     """
 
     block_size: int
+    block_bytes: int
     blocks_total: int
     blocks_used: int
     blocks_cached: int
-    blocks_peak: int
     bytes_used: int
-    bytes_peak: int
     bytes_resident: int
     bytes_contiguous_would_reserve: int
 
@@ -180,8 +181,8 @@ class Sequence:
         """Place in line, the smallest first: by class, then in the order of submission."""
         return self.request.priority, self.sequence_id
 
-    def stats(self) -> SequenceStats:
-        """What the answer cost so far."""
+    def stats(self, blocks_used: int) -> SequenceStats:
+        """What the answer cost so far; see SequenceStats for `blocks_used`."""
         started, first, last = self.prefill_at, self.first_token_at, self.last_token_at
         n_computed = max(self.n_computed, self.n_computed_before)
         return SequenceStats(
@@ -192,4 +193,5 @@ class Sequence:
             ttft_s=first - self.submitted_at if first is not None else 0.0,
             prefill_s=first - started if first is not None and started is not None else 0.0,
             decode_s=last - first if first is not None and last is not None else 0.0,
+            blocks_used=blocks_used,
         )

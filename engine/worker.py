@@ -1,13 +1,17 @@
 """The engine's own process: a failed assertion in native code ends this process and not the app.
 
 The parent is engine/client.py. The protocol is engine/messages.py: Load once, then commands down and
-tuples of reports up, over one connection that is also the lifeline: when it closes, the process ends.
+tuples of reports up, over one connection that is also the lifeline: when it closes, the process ends, in the
+middle of whatever it does. A thread of its own listens, so that a long computation keeps it from nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
+import queue
+import threading
 import traceback
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from engine.generation import TextGeneration
 
     AppConnection = Connection[tuple[Report, ...], Load | Command]
+    Inbox = queue.SimpleQueue[Load | Command]
 
 _PROGRESS_STEP = 0.01
 """Loading is reported in steps of this fraction."""
@@ -38,13 +43,25 @@ _PROGRESS_STEP = 0.01
 
 def main(descriptor: int) -> None:
     """Serve the process that holds the other end of the connection, until that process is gone."""
-    faulthandler.enable()
+    faulthandler.enable(all_threads=False)
     _prepare_environment()
     connection: AppConnection = Connection(descriptor)
+    inbox: Inbox = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(connection, inbox), name="listener", daemon=True).start()
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # nobody waits for an answer any more
+        _serve(connection, inbox)
+
+
+def _listen(connection: AppConnection, inbox: Inbox) -> None:
+    """Take in what the parent sends; when it is gone, end the process at once."""
     try:
-        _serve(connection)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return  # the parent is gone, and with it everyone who waits for an answer
+        while True:
+            inbox.put(connection.recv())
+    except (EOFError, OSError):
+        os._exit(0)
+    except Exception:
+        traceback.print_exc()
+        os._exit(1)
 
 
 def _prepare_environment() -> None:
@@ -58,19 +75,19 @@ def _prepare_environment() -> None:
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 
 
-def _serve(connection: AppConnection) -> None:
-    load = connection.recv()
+def _serve(connection: AppConnection, inbox: Inbox) -> None:
+    load = inbox.get()
     assert isinstance(load, Load)
     try:
         loaded, generation = _load(load, connection)
         connection.send((loaded,))
-        _run(generation, connection)
+        _run(generation, connection, inbox)
     except OctavoError as error:
         connection.send((Fatal(error),))
-    except (EOFError, BrokenPipeError, ConnectionResetError):
+    except (BrokenPipeError, ConnectionResetError):
         raise
     except Exception as error:
-        summary = traceback.format_exception_only(error)[-1].strip()
+        summary = traceback.format_exception_only(error)[-1].strip().partition("\n")[0]
         connection.send((Crashed(summary, traceback.format_exc()),))
 
 
@@ -86,21 +103,18 @@ def _load(load: Load, connection: AppConnection) -> tuple[Loaded, TextGeneration
         if fraction < min(1.0, reported + _PROGRESS_STEP):
             return
         reported = fraction
-        try:
+        with contextlib.suppress(OSError):  # the parent is gone, and the listener is about to end the process
             connection.send((Loading(fraction),))
-        except OSError:
-            os._exit(0)  # the parent is gone; an exception would be lost in the native code that called us
 
     engine, notice = load_engine(load.path, load.config, report)
     return Loaded(engine.name, engine.context, notice), TextGeneration(engine, Tokenizer(load.path))
 
 
-def _run(generation: TextGeneration, connection: AppConnection) -> None:
+def _run(generation: TextGeneration, connection: AppConnection, inbox: Inbox) -> None:
     """Take commands as they come, wait for one when there is nothing to compute, and step otherwise."""
     while True:
-        while not generation.has_work() or connection.poll():
-            command = connection.recv()
-            events = _obey(command, generation)
+        while not generation.has_work() or not inbox.empty():
+            events = _obey(inbox.get(), generation)
             if events:
                 connection.send(tuple(events))
         events = generation.step()

@@ -15,7 +15,7 @@ from engine.sequence import FinishReason, KvStats, Request, SequenceStats, Token
 from engine.tokenizer import Tokenizer
 from tests.tiny_gguf import write_tiny
 
-STATS = SequenceStats(1, 0, 1, 1, 0.1, 0.1, 0.1)
+STATS = SequenceStats(1, 0, 1, 1, 0.1, 0.1, 0.1, 1)
 
 
 class ScriptedEngine:
@@ -61,7 +61,7 @@ class ScriptedEngine:
         return bool(self.scripts)
 
     def kv_stats(self) -> KvStats:
-        return KvStats(16, 1, 0, 0, 1, 0, 1, 1, 1)
+        return KvStats(16, 1, 1, 0, 0, 0, 1, 1)
 
     def close(self) -> None:
         pass

@@ -157,6 +157,17 @@ class TestSteps:
         urgent = fake.submit(Request(prompt(5, 100)))
         assert chunks(fake.step()) == [(urgent, 0, 5)]
 
+    def test_a_background_answer_goes_on_where_making_way_would_not_help(self) -> None:
+        fake = engine(n_blocks=30)
+        fake.submit(Request(prompt(60), max_tokens=8))
+        fake.step()
+        fake.submit(Request(prompt(16, 100), max_tokens=8, priority=BACKGROUND))
+        fake.step()
+        fake.submit(Request(prompt(62, 150), max_tokens=5))  # 16 blocks, of which 14 would be free at most
+        fake.step()
+        assert [s.request_id for s in fake.scheduler.running] == [1, 2]
+        assert fake.scheduler.stats().preemptions == 0
+
     def test_an_interactive_prompt_does_not_wait_for_a_background_prompt(self) -> None:
         fake = engine(token_budget=10)
         slow = fake.submit(Request(prompt(50), priority=BACKGROUND))
