@@ -250,21 +250,30 @@ class _EngineProcess:
             pending.deliver(Failed(request_id, error))
 
     def _cause_of_death(self) -> EngineDied:
-        code = self._process.returncode
-        if code >= 0:
-            what = f"ended with exit code {code}"
-        else:
-            what = f"was ended by {signal.Signals(-code).name}"
-            if -code == signal.SIGKILL:
-                what += ", perhaps because memory ran out"
-            elif not self.loaded.done():  # native code gives up in its own way on some files
-                what += ", perhaps because the model file is damaged"
+        what = _ending(self._process.returncode, while_loading=not self.loaded.done())
         error = EngineDied(f"The engine's process {what}; ask again to start a fresh one.")
         self._log.seek(0)
         lines = self._log.read().decode("utf-8", "replace").splitlines()
         if lines:
             error.add_note("\n".join(lines[-_LOG_LINES:]))
         return error
+
+
+def _ending(code: int, *, while_loading: bool) -> str:
+    """What became of a process that ended with `code` (below 0: by that signal), and the likely cause."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:  # a real-time signal has no name
+        name = f"signal {-code}"
+    if name == "SIGKILL":
+        return f"was ended by {name}, perhaps because memory ran out"
+    if name == "SIGBUS":  # mapped pages that are no longer in the file
+        return f"was ended by {name}, perhaps because the model file was changed while it was in use"
+    if while_loading:
+        return f"was ended by {name}, perhaps because the model file is damaged"
+    return f"was ended by {name}"
 
 
 def _start(descriptor: int, log: IO[bytes]) -> subprocess.Popen[bytes]:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from engine.errors import ModelFileError
-from engine.native import captured_log, library
+from engine.native import captured_log, library, reason_in
 from engine.printable import one_line, quoted
 
 NEWEST_VERSION = 3
@@ -82,7 +82,7 @@ class GgufFile:
         with captured_log() as log:
             context = library.gguf_init_from_file(os.fsencode(path), _InitParams(no_alloc=True, ctx=None))
         if not context:
-            raise ModelFileError(f"{_named(path)} is damaged or incomplete{_reason(log)}: download it again.")
+            raise ModelFileError(f"{_named(path)} is damaged or incomplete{reason_in(log)}: download it again.")
         try:
             metadata = _unique(path, _read_metadata(context))
             tensors = _unique(path, ((tensor.name, tensor) for tensor in _read_tensors(context)))
@@ -143,14 +143,6 @@ def _check_version(path: Path, version: int) -> None:
         raise ModelFileError(
             f"{_named(path)} has GGUF version {version}, which is no longer read: download a newer conversion."
         )
-
-
-def _reason(log: list[str]) -> str:
-    """The first thing ggml complained about, without the name of its function."""
-    line = next((line for line in log if line), "")
-    function, separator, text = line.partition(": ")
-    text = text if separator and function.isidentifier() else line
-    return f" ({one_line(text).rstrip('.')})" if text else ""
 
 
 def _unique(path: Path, entries: Iterator[tuple[str, _Entry]]) -> dict[str, _Entry]:

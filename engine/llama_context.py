@@ -15,7 +15,7 @@ from engine.devices import Device, find_device
 from engine.errors import MemoryLimitError, ModelFileError, UnsupportedModel
 from engine.gguf_file import GgufFile, LongArray
 from engine.memory import available_memory, choose_context
-from engine.native import LOG_ERROR, LOG_INFO, captured_log, llama
+from engine.native import LOG_ERROR, LOG_INFO, captured_log, llama, reason_in
 from engine.printable import printable, quoted
 from engine.threads import usable_cores
 
@@ -24,9 +24,6 @@ CHUNK = 512
 
 _RESERVED = re.compile(r"(?:KV|RS) buffer size = +([\d.]+) MiB")
 """How llama.cpp 0.3.36 logs each buffer that it allocates for keys and values or for recurrent states."""
-
-_LOG_PREFIX = re.compile(r"(?:\w+: |error loading model: )*")
-"""Names of llama.cpp's functions before what one of its log lines says."""
 
 
 class LlamaContext:
@@ -103,7 +100,7 @@ class LlamaContext:
             llama.llama_memory_clear(self._memory, False)
             self.held.clear()
             raise MemoryLimitError(
-                f"llama.cpp could not compute {len(tokens)} tokens{_reason(log)}: use a smaller --context or model."
+                f"llama.cpp could not compute {len(tokens)} tokens{reason_in(log)}: use a smaller --context or model."
             )
         self.held.extend(tokens)
         return np.ctypeslib.as_array(llama.llama_get_logits_ith(self._context, -1), (self.n_vocab,))
@@ -162,7 +159,7 @@ def _load_model(file: GgufFile, device: Device, progress: Callable[[float], None
             f"a newer version of Octavo may run it."
         )
     if not model:
-        raise ModelFileError(f"llama.cpp cannot load '{printable(str(file.path))}'{_reason(log)}.")
+        raise ModelFileError(f"llama.cpp cannot load '{printable(str(file.path))}'{reason_in(log)}.")
     return int(model)
 
 
@@ -180,14 +177,7 @@ def _new_context(model: int, n_tokens: int, threads: int | None, flash: bool | N
     if not context:
         errors = [line for line in log if "failed" in line]
         raise MemoryLimitError(
-            f"llama.cpp could not create a context of {n_tokens:,} tokens{_reason(errors)}: use a smaller --context."
+            f"llama.cpp could not create a context of {n_tokens:,} tokens{reason_in(errors)}: use a smaller --context."
         )
     reserved = sum(float(match[1]) for line in log if (match := _RESERVED.search(line)))
     return int(context), round(reserved * 2**20)
-
-
-def _reason(log: Sequence[str]) -> str:
-    """The first error that llama.cpp logged, which its later ones only repeat, for use within a sentence."""
-    line = next((line for line in log if line), "")
-    text = _LOG_PREFIX.sub("", line)
-    return f" ({printable(text).rstrip('.')})" if text else ""

@@ -11,9 +11,11 @@ import collections
 import contextlib
 import ctypes
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
 from engine.errors import UnsupportedLibrary
+from engine.printable import one_line
 
 # Threads of GNU's OpenMP wait by spinning. With the default count a step takes up to 500 times as long when other
 # programs are busy; this one costs nothing measurable when they are not. It counts only if set before loading.
@@ -69,3 +71,14 @@ def captured_log(lowest: int = LOG_WARN) -> Iterator[list[str]]:
     finally:
         _lowest = LOG_WARN
         lines.extend(_recent)
+
+
+_PREFIX = re.compile(r"(?:\w+: |error loading model[a-z ]*: )*")
+"""Names of native functions before what a log line says."""
+
+
+def reason_in(log: Sequence[str]) -> str:
+    """The first line of a captured log, which later ones only repeat, in brackets for use within a sentence."""
+    line = next((line for line in log if line), "")
+    text = _PREFIX.sub("", line, count=1) or line
+    return f" ({one_line(text).rstrip('.')})" if text else ""

@@ -23,11 +23,11 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from engine.blocks import BLOCK_SIZE
-from engine.errors import MemoryLimitError, PromptError
+from engine.errors import MemoryLimitError
 from engine.interface import Event
 from engine.kv_manager import KnownPrefix, KvManager
 from engine.prefix_cache import HashFunction, blake2b_16
-from engine.requests import check_prompt
+from engine.requests import check_request
 from engine.sequence import FinishReason, PrefillEvent, Priority, Request, Sequence, SequenceStatus, TokenEvent
 from engine.step_plan import Chunk, StepPlan
 
@@ -102,11 +102,7 @@ class Scheduler:
         answer in the context (it holds at most `context` - 1 tokens), and MemoryLimitError if the pool can never
         hold the prompt. An answer ends with LENGTH where the context, or the whole pool, is full.
         """
-        check_prompt(len(request.prompt), self.context)
-        if request.max_tokens is not None and request.max_tokens < 1:
-            raise PromptError(f"An answer of {request.max_tokens} tokens was asked for: ask for at least one.")
-        if request.n < 1:
-            raise PromptError(f"{request.n} answers were asked for: ask for at least one.")
+        check_request(request, self.context)
         excess = len(request.prompt) - (self.window - 1)
         if excess > 0:
             raise MemoryLimitError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import re
 import weakref
 from collections.abc import Sequence
 
@@ -14,7 +13,7 @@ from engine.control_tokens import ControlTokens
 from engine.errors import ModelFileError, PromptError
 from engine.gguf_file import GgufFile
 from engine.messages import ChatMessage
-from engine.native import captured_log, llama
+from engine.native import captured_log, llama, reason_in
 from engine.printable import printable
 
 __all__ = ["ChatMessage", "Tokenizer"]
@@ -22,7 +21,6 @@ __all__ = ["ChatMessage", "Tokenizer"]
 _NO_TOKEN = -1
 _C_SPACES = " \t\n\v\f\r"
 _SHORT_PIECE = 64
-_LOG_PREFIX = re.compile(".*error loading model[a-z ]*: ")
 
 
 class Tokenizer:
@@ -176,9 +174,7 @@ def _open_vocabulary(path: str) -> int:
         model: int | None = llama.llama_model_load_from_file(os.fsencode(path), params)
     if model:
         return model
-    reasons = [_LOG_PREFIX.sub("", line) for line in log if "failed to load model" not in line]
-    reason = f" ({printable(reasons[-1]).rstrip('.')})" if reasons else ""
-    raise ModelFileError(f"llama.cpp cannot read the vocabulary of '{printable(path)}'{reason}.")
+    raise ModelFileError(f"llama.cpp cannot read the vocabulary of '{printable(path)}'{reason_in(log)}.")
 
 
 def _characters(text: str) -> str:

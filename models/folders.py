@@ -18,16 +18,6 @@ def data_folder() -> Path:
     return _moved("OCTAVO_DATA_DIR") or platformdirs.user_data_path(_APP, appauthor=False)
 
 
-def cache_folder() -> Path:
-    """What can be computed again. Moved by OCTAVO_CACHE_DIR."""
-    return _moved("OCTAVO_CACHE_DIR") or platformdirs.user_cache_path(_APP, appauthor=False)
-
-
-def config_folder() -> Path:
-    """What the user has set. Moved by OCTAVO_CONFIG_DIR."""
-    return _moved("OCTAVO_CONFIG_DIR") or platformdirs.user_config_path(_APP, appauthor=False)
-
-
 def models_folder() -> Path:
     """Installed models, one .gguf file each, in the data folder."""
     return data_folder() / "models"

@@ -42,6 +42,10 @@ def test_prompt_that_is_not_utf8() -> None:
     assert "UTF-8" in sentence("run", "-", stdin=b"caf\xe9")
 
 
+def test_a_prompt_without_end() -> None:
+    assert "longer than 64.0 MiB" in sentence("run", "-", stdin=bytes(64 * 2**20 + 1))
+
+
 def test_missing_model_says_what_is_installed(tmp_path: Path) -> None:
     assert "no models are installed" in sentence("run", "nowhere", "Hi", data=tmp_path)
     (tmp_path / "models").mkdir()

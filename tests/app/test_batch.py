@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.batch import LONGEST_LINE
 from app.batch_lines import LineError, parse_line
 from app.options import REQUEST_OPTIONS
 from engine.messages import ChatMessage, TextRequest
@@ -57,6 +59,14 @@ def test_a_bad_line_gets_an_error_and_the_others_their_answers() -> None:
     assert answers["good"]["generated_tokens"] == 2
     assert "1 answered, 2 failed" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_a_line_without_end_loses_no_answer(tiny_model: Callable[..., Path]) -> None:
+    lines = b'{"prompt": "hello", "max_tokens": 2}\n' + bytes(LONGEST_LINE + 1)
+    result = octavo("run", str(tiny_model(tokenizer="gpt2")), "--batch", "-", "--raw", stdin=lines)
+    assert result.returncode == 1
+    assert json.loads(result.stdout)["generated_tokens"] == 2
+    assert result.stderr.splitlines()[-1].startswith("octavo: Line 2 of the batch file is longer than 64.0 MiB")
 
 
 def test_options_of_a_line_win_over_the_command_line() -> None:

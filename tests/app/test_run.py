@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -49,7 +50,7 @@ def test_json_has_exactly_the_documented_keys(starter_path: Path) -> None:
     assert len(answer["token_ids"]) == answer["generated_tokens"] == 12
     assert answer["reused_tokens"] + answer["computed_tokens"] == answer["prompt_tokens"]
     assert answer["finish_reason"] == "length"
-    assert answer["engine"] in {"paged", "contiguous"}
+    assert answer["engine"] == "paged"
     assert answer["model"] == str(starter_path)
     assert answer["ttft_s"] > 0
     assert answer["prefill_tok_s"] > 0
@@ -134,6 +135,34 @@ def test_a_full_disk_is_one_sentence() -> None:
     assert b"cannot be written" in result.stderr
     assert b"Traceback" not in result.stderr
     assert b"Exception" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("redirections", "code", "output", "errors"),
+    [
+        (">&-", 1, "", "octavo: The answer cannot be written: standard output is closed.\n"),
+        ("<&- >&- 2>&-", 1, "", ""),
+        ("<&- 2>&-", 0, " 13\n", ""),
+        ("2>/dev/full", 0, " 13\n", ""),
+        ("--help >/dev/full", 1, "", "octavo: The system refused a request: No space left on device.\n"),
+        ("--context 0 2>/dev/full", 2, "", ""),
+    ],
+)
+def test_standard_files_that_are_closed_or_full(redirections: str, code: int, output: str, errors: str) -> None:
+    if "/dev/full" in redirections and not Path("/dev/full").exists():
+        pytest.skip("no /dev/full on this system")
+    arguments = shlex.join([sys.executable, "-m", "app", "run", *ENDLESS, "--max-tokens", "3"])
+    result = subprocess.run(
+        f"{arguments} {redirections}",
+        shell=True,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=environment(),
+        timeout=120,
+        check=False,
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (code, output, errors)
 
 
 def test_what_native_code_prints_stays_out_of_the_answer(tmp_path: Path) -> None:

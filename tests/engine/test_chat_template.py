@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import sys
 
 import pytest
 
@@ -124,7 +125,9 @@ def test_thinking_is_passed_on_only_when_chosen() -> None:
         "{{ ''.__class__.__mro__[1].__subclasses__() }}",
         "{% for i in range(10 ** 9) %}x{% endfor %}",
         "{% for i in range(90000) %}{% for j in range(90000) %}xxxxxxxx{% endfor %}{% endfor %}",
+        "{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}",
         "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}",
+        "{% macro twice(n) %}{% if n %}{{ twice(n - 1) }}{{ twice(n - 1) }}{% endif %}{% endmacro %}{{ twice(60) }}",
         "{{ messages.append(messages[0]) }}",
         "{{ 'x' * 3000000 }}",
     ],
@@ -132,6 +135,13 @@ def test_thinking_is_passed_on_only_when_chosen() -> None:
 def test_templates_of_strangers_are_kept_in_bounds(source: str) -> None:
     with pytest.raises(PromptError, match=r"^The model's chat template "):
         render(source, user("Hi"))
+
+
+def test_a_long_chat_is_no_runaway_loop_and_leaves_tracing_as_it_was() -> None:
+    chat = [ChatMessage(role, "x") for _ in range(2000) for role in ("user", "assistant")]
+    before = sys.gettrace()
+    assert render(CHATML, *chat).count("<|im_start|>") == len(chat) + 1
+    assert sys.gettrace() is before
 
 
 def test_long_messages_are_no_runaway_loop() -> None:

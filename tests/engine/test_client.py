@@ -175,7 +175,7 @@ def test_loading_reports_progress_and_what_was_loaded(starter_path: Path) -> Non
         loaded = client.load()
         assert client.load() == loaded
     assert loaded.context == 512
-    assert loaded.engine in {"paged", "contiguous"}
+    assert loaded.engine == "paged"
     assert fractions == sorted(fractions)
     assert fractions[0] >= 0
     assert fractions[-1] == 1
@@ -219,6 +219,49 @@ def test_a_process_that_cannot_start_is_an_error(starter_path: Path, monkeypatch
         client.load()
 
 
+def test_a_process_without_room_for_files_is_an_error(starter_path: Path) -> None:
+    app = (
+        "import resource\n"
+        "from pathlib import Path\n"
+        "from engine.client import EngineClient\n"
+        "from engine.config import EngineConfig\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (5, 5))\n"
+        f"EngineClient(Path({str(starter_path)!r}), EngineConfig()).load()\n"
+    )
+    result = subprocess.run([sys.executable, "-c", app], stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False)
+    assert result.stderr.splitlines()[-1].startswith("engine.errors.EngineDied: The engine's process cannot be started")
+
+
+def test_a_file_on_which_native_code_gives_up(tiny_model: Callable[..., Path]) -> None:
+    """llama.cpp aborts on a vocabulary with duplicates."""
+    path = tiny_model(tokenizer="gpt2", metadata={"tokenizer.ggml.tokens": ["a"] * 272})
+    with EngineClient(path, EngineConfig()) as client, pytest.raises(EngineDied, match="model file is damaged"):
+        client.load()
+
+
+def test_a_file_that_is_cut_short_while_it_is_in_use(tiny_model: Callable[..., Path]) -> None:
+    path = tiny_model(tokenizer="gpt2")
+    with EngineClient(path, EngineConfig()) as client:
+        client.load()
+        os.truncate(path, 0)
+        with pytest.raises(EngineDied, match="changed while it was in use"):
+            answer(client, counting(3))
+        with pytest.raises(ModelFileError, match="empty"):
+            answer(client, counting(3))
+
+
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGABRT, "SIGABRT"), (40, "signal 40")])
+def test_every_way_to_die_has_a_name(client: EngineClient, number: int, name: str) -> None:
+    client.load()
+    assert client.pid is not None
+    inbox: queue.SimpleQueue[TextEvent] = queue.SimpleQueue()
+    client.submit(counting(), inbox.put)
+    os.kill(client.pid, number)
+    while not isinstance(event := inbox.get(), Failed):
+        pass
+    assert f"was ended by {name};" in str(event.error)
+
+
 def test_closing_ends_the_process_and_whoever_still_waits_hears_of_it(starter_path: Path) -> None:
     inbox: queue.SimpleQueue[TextEvent] = queue.SimpleQueue()
     client = EngineClient(starter_path, EngineConfig(context=1024))
@@ -250,6 +293,45 @@ def test_the_engine_ends_when_the_app_is_killed(starter_path: Path) -> None:
     assert process.stdout is not None
     engine = int(process.stdout.readline())
     assert is_running(engine)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    while is_running(engine):  # a test that hangs here has found an orphan
+        time.sleep(0.01)
+
+
+def test_the_engine_ends_when_the_app_is_killed_whatever_it_is_doing(
+    tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    """It runs a template that never ends, since the limit is lifted here."""
+    lift = (
+        "if 'engine.worker' in ' '.join(sys.orig_argv): import engine.chat_template as t; t.MAX_TEMPLATE_LINES = 1e99"
+    )
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{lift}\n")
+    numbers = "range(99999)"
+    endless = "{% for i in N %}{% for j in N %}{% for k in N %}{% endfor %}{% endfor %}{% endfor %}".replace(
+        "N", numbers
+    )
+    path = tiny_model(tokenizer="gpt2", chat_template=endless)
+    app = (
+        "from pathlib import Path\n"
+        "from engine.client import EngineClient\n"
+        "from engine.config import EngineConfig\n"
+        "from engine.messages import ChatMessage, TextRequest\n"
+        f"client = EngineClient(Path({str(path)!r}), EngineConfig())\n"
+        "client.load()\n"
+        "client.submit(TextRequest((ChatMessage('user', 'Hi'),)), print)\n"
+        "print(client.pid, flush=True)\n"
+        "client.stream(TextRequest('Hi')).__next__()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", app],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )
+    assert process.stdout is not None
+    engine = int(process.stdout.readline())
     process.kill()
     process.wait()
     process.stdout.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import ModelFileError
-from models.folders import cache_folder, config_folder, data_folder, models_folder
+from models.folders import data_folder, models_folder
 from models.locate import installed, locate
 
 
@@ -67,13 +67,8 @@ def test_the_home_folder_is_expanded(folder: Path, monkeypatch: pytest.MonkeyPat
     assert locate("~/mine.gguf") == tmp_path / "mine.gguf"
 
 
-def test_each_folder_is_moved_by_its_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for variable, function in (
-        ("OCTAVO_DATA_DIR", data_folder),
-        ("OCTAVO_CACHE_DIR", cache_folder),
-        ("OCTAVO_CONFIG_DIR", config_folder),
-    ):
-        monkeypatch.delenv(variable, raising=False)
-        assert "octavo" in str(function()).lower()
-        monkeypatch.setenv(variable, str(tmp_path / variable))
-        assert function() == tmp_path / variable
+def test_the_data_folder_is_moved_by_its_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("OCTAVO_DATA_DIR", raising=False)
+    assert "octavo" in str(data_folder()).lower()
+    monkeypatch.setenv("OCTAVO_DATA_DIR", str(tmp_path / "elsewhere"))
+    assert data_folder() == tmp_path / "elsewhere"
