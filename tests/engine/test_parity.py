@@ -7,6 +7,7 @@ llama.cpp's own two settings.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -94,9 +95,9 @@ def choices(rows: np.ndarray) -> list[int]:
     return [int(token) for token in rows.argmax(axis=1)]
 
 
-def forced(path: Path, prompt: list[int], answer: list[int], *, flash: bool) -> np.ndarray:
+def forced(path: Path, prompt: list[int], answer: list[int], *, flash: bool, n_ctx: int = 256) -> np.ndarray:
     """llama_decode's logits along a given answer."""
-    with LlamaDecode(path, kv_type=F16, flash=flash, extra_bufts=True) as reference:
+    with LlamaDecode(path, kv_type=F16, flash=flash, extra_bufts=True, n_ctx=n_ctx) as reference:
         rows = [reference.decode(prompt, last_only=True)[0]]
         rows += [reference.decode([token], len(prompt) + i)[0] for i, token in enumerate(answer[:-1])]
     return np.stack(rows)
@@ -126,15 +127,25 @@ def test_flash_composition_equals_flash_attention(tiny_model: Callable[..., Path
 
 
 @pytest.mark.parametrize("layout", KvLayout)
-@pytest.mark.parametrize("token_budget", [1, 3, 16, 17, 33])
-def test_chunk_size_does_not_matter(tiny_model: Callable[..., Path], token_budget: int, layout: KvLayout) -> None:
+@pytest.mark.parametrize("seed", range(5))
+def test_chunks_and_blocks_do_not_matter(tiny_model: Callable[..., Path], seed: int, layout: KvLayout) -> None:
+    """Chunks of random sizes, across all compositions, over a pool of which a random half of the blocks is taken."""
+    chance = random.Random(seed)
     path = tiny_model(context=512)
-    prompt = [(5 * i * i + i) % 90 for i in range(150)]
-    expected = oracle(path, prompt, 4)
-    with engine(path, token_budget=token_budget, layout=layout) as paged:
+    prompt = [(5 * i * i + i) % 90 for i in range(300)]
+    expected = oracle(path, prompt, 24, n_ctx=512)
+    other_setting = forced(path, prompt, choices(expected), flash=True, n_ctx=512)
+    with engine(path, n_blocks=64, layout=layout, context=400) as paged:
+        allocator = paged._scheduler.kv.groups[0]
+        blocks = allocator.allocate(64)
+        for block in chance.sample(blocks, 32):
+            allocator.release(block)
         request = paged.follow(prompt, choices(expected))
-        paged.run()
-        assert_close(paged.logits(request), expected, SAME_SUM)
+        while paged.has_work():
+            paged._scheduler.token_budget = chance.choice([1, 5, 15, 16, 17, 63, 64, 100])
+            paged.step()
+        bound = max(SAME_SUM, 2 * nmse(other_setting, expected))
+        assert_close(paged.logits(request), expected, bound)
 
 
 @pytest.mark.parametrize("layout", KvLayout)
