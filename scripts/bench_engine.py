@@ -1,10 +1,10 @@
 """Prefill and decode of the paged engine against llama.cpp, interleaved in one process.
 
-Usage: python scripts/bench_engine.py [MODEL.gguf] [--depths 0,512,2048,4096] [--repetitions 5] [--json]
+Usage: python scripts/bench_engine.py [MODEL.gguf] [--depths 0,512,2048,4096] [--repetitions 4] [--json]
 
 Tests are named as llama-bench names them: pp512 @ d2048 computes 512 tokens after 2,048 known ones, tg64 decodes 64
-tokens one by one. llama.cpp runs with flash attention on and off; the ratio is the faster of the two divided by ours.
-Our time is that of PagedEngine.step, scheduler and sampling included; llama.cpp's is that of llama_decode alone.
+tokens one by one. The paged engine takes turns with the contiguous one, first with llama.cpp's flash attention on,
+then off; the ratio is that to the faster setting. Both are timed through Engine.step, which includes greedy sampling.
 """
 
 from __future__ import annotations
@@ -134,7 +134,8 @@ class Bench:
         for lane in LANES:
             engines = {"paged": self.engines["paged"], lane: self.engines[lane]}
             turn(engines)  # warms up
-            turns = [turn(engines) for _ in range(repetitions)]
+            swapped = dict(reversed(engines.items()))
+            turns = [turn(swapped if i % 2 else engines) for i in range(repetitions)]
             paged, llama = (statistics.median(s for t in turns for s in t[name]) for name in engines)
             pairs[lane] = Pair(paged, llama)
         depth = len(self.prefix)
