@@ -28,8 +28,8 @@ from engine.printable import printable
 MAX_TEMPLATE_OUTPUT = 1 << 20
 """Characters a template may add to what the messages hold, before it is taken for a runaway loop."""
 
-MAX_TEMPLATE_LINES = 2_000_000
-"""Lines of its code a template may run, counted as Python runs them: seconds. Real ones take a dozen a message."""
+MAX_TEMPLATE_LINES = 1_000_000
+"""Lines of its code a template may run, counted as Python runs them. Real ones run a few dozen a message."""
 
 _COMPILED = "<template>"
 """The file name that Jinja gives to the code of a template that comes from a string."""
@@ -75,6 +75,9 @@ class ChatTemplate:
             arranged = arrange(messages)
             try:
                 text = self._render(arranged, thinking)
+            except _EndlessError as error:
+                refusal = error
+                break
             except Exception as error:  # a template can raise anything
                 refusal = refusal or error
             else:
@@ -131,7 +134,7 @@ def _limited(pieces: Iterator[str], limit: int) -> Iterator[str]:
     for piece in pieces:
         written += len(piece)
         if written > limit:
-            raise _RefusalError("it writes without end.")
+            raise _EndlessError("it writes without end.")
         yield piece
 
 
@@ -150,7 +153,7 @@ def _lines_limited() -> Iterator[None]:
             return None
         n_left -= 1
         if n_left < 0:
-            raise _RefusalError("it runs without end.")
+            raise _EndlessError("it runs without end.")
         return count
 
     sys.settrace(count)
@@ -161,7 +164,11 @@ def _lines_limited() -> Iterator[None]:
 
 
 class _RefusalError(Exception):
-    """The template called `raise_exception`, or was stopped."""
+    """The template called `raise_exception`."""
+
+
+class _EndlessError(Exception):
+    """The template was stopped."""
 
 
 class _GenerationTag(Extension):
