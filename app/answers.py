@@ -6,7 +6,7 @@ import json
 from typing import Any, NamedTuple
 
 from engine.messages import Finished
-from engine.sequence import FinishReason, SequenceStats
+from engine.sequence import SequenceStats
 
 
 class Figures(NamedTuple):
@@ -45,11 +45,6 @@ class Answers:
     def in_order(self) -> list[Finished]:
         """The answers by index."""
         return [self._finished[index] for index in sorted(self._finished)]
-
-    @property
-    def reasons(self) -> set[FinishReason]:
-        """Why they ended."""
-        return {answer.reason for answer in self._finished.values()}
 
     def figures(self) -> Figures:
         """The prompt is counted once, and its computation too."""

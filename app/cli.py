@@ -25,7 +25,7 @@ _LONGEST_PROMPT = 64 * 2**20
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="octavo")
 def octavo() -> None:
-    """Chat with language models on your own machine, from a paged KV cache."""
+    """Run language models on your own machine, from a paged KV cache."""
 
 
 @octavo.command(params=[*REQUEST_OPTIONS, *ENGINE_OPTIONS])

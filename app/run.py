@@ -48,7 +48,7 @@ def run_prompt(
     if as_json:
         write_line(to_json(answers.as_dict(loaded.engine, model)))
     else:
-        status.note(_summary(answers))
+        status.note(_summary(answers, request.max_tokens))
     return code
 
 
@@ -100,7 +100,7 @@ class AnswerPrinter:
             self._in_line = not text.endswith("\n")
 
 
-def _summary(answers: Answers) -> str:
+def _summary(answers: Answers, max_tokens: int | None) -> str:
     figures = answers.figures()
     parts = [f"{figures.generated_tokens:,} tokens"]
     if figures.decode_tok_s is not None:
@@ -108,8 +108,13 @@ def _summary(answers: Answers) -> str:
     if figures.ttft_s is not None:
         parts.append(f"TTFT {figures.ttft_s:.2f} s")
     parts.append(f"prompt {figures.reused_tokens:,} reused + {figures.computed_tokens:,} computed")
-    if FinishReason.LENGTH in answers.reasons:
-        parts.append("cut at the token limit")
-    if FinishReason.CANCELLED in answers.reasons:
-        parts.append("cancelled")
+    ends = {"cut at --max-tokens": 0, "cut where the context was full": 0, "cancelled": 0}
+    for answer in answers.in_order:
+        if answer.reason is FinishReason.CANCELLED:
+            ends["cancelled"] += 1
+        elif answer.reason is FinishReason.LENGTH:
+            at_limit = answer.stats.generated_tokens == max_tokens
+            ends["cut at --max-tokens" if at_limit else "cut where the context was full"] += 1
+    n = len(answers.in_order)
+    parts += [what if n == 1 else f"{count} of {n} {what}" for what, count in ends.items() if count]
     return ", ".join(parts)

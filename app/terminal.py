@@ -18,7 +18,7 @@ from typing import NamedTuple
 import click
 
 from engine.errors import OctavoError
-from engine.printable import printable
+from engine.printable import one_line, printable
 
 
 class Interrupted(NamedTuple):
@@ -125,10 +125,10 @@ class StatusLine:
         self._lock = threading.Lock()
 
     def show(self, text: str) -> None:
-        """Replace what the line says."""
+        """Replace what the line says; what is too long for the terminal is cut, as a wrapped line would stay."""
         if self._enabled:
             with self._lock:
-                _say(f"\r\x1b[K{text}", newline=False)
+                _say(f"\r\x1b[K{one_line(text)[: _columns() - 1]}", newline=False)
                 self._shown = True
 
     def clear(self) -> None:
@@ -142,6 +142,13 @@ class StatusLine:
         """A line that stays, also where standard error is no terminal."""
         self.clear()
         _say(f"octavo: {printable(text)}")
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except OSError:
+        return 80
 
 
 def report(error: OctavoError) -> None:

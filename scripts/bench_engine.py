@@ -2,7 +2,7 @@
 
 Usage: python scripts/bench_engine.py [MODEL.gguf] [--depths 0,512,2048,4096] [--repetitions 4] [--json]
 
-Tests are named as llama-bench names them: pp512 @ d2048 computes 512 tokens after 2,048 known ones, tg64 decodes 64
+Tests are named as llama-bench names them: pp512 @ d2048 computes 512 tokens after 2,048 known ones, tg128 decodes 128
 tokens one by one. The paged engine takes turns with the contiguous one, first with llama.cpp's flash attention on,
 then off; the ratio is that to the faster setting. Both are timed through Engine.step, which includes greedy sampling.
 """
@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
 
 import click
 import numpy as np
@@ -31,118 +30,100 @@ from engine.threads import usable_cores
 from models.locate import locate
 
 GREEDY = SamplingParams(temperature=0)
-LANES = ("flash", "no_flash")
+WARM_UP = 8
+"""Decode steps that are not counted."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Medians in seconds of the paged lane and of one lane of llama.cpp, which took turns."""
+    """Medians in seconds of the paged lane and of one setting of llama.cpp, which took turns."""
 
     paged_s: float
     llama_s: float
 
+    @property
+    def ratio(self) -> float:
+        """Above 1 we are faster."""
+        return self.llama_s / self.paged_s
+
 
 @dataclass(frozen=True)
-class Result:
-    """One test against both settings of llama.cpp."""
+class Test:
+    """One row, named as llama-bench names it."""
 
-    test: str
     n_prompt: int
     n_gen: int
     n_depth: int
-    flash: Pair
-    no_flash: Pair
 
     @property
-    def ratio(self) -> float:
-        """Time of llama.cpp's better setting, divided by ours: above 1 we are faster."""
-        return min(pair.llama_s / pair.paged_s for pair in (self.flash, self.no_flash))
-
-    def row(self) -> str:
-        """One line of the table; speeds in tokens per second."""
-        n = self.n_prompt or 1
-        cells = [f"{n / pair.paged_s:10.1f}{n / pair.llama_s:10.1f}" for pair in (self.flash, self.no_flash)]
-        return f"{self.test:16}{cells[0]}   {cells[1]}{self.ratio:9.3f}"
+    def name(self) -> str:
+        """Such as "pp512 @ d2048"."""
+        return f"{f'pp{self.n_prompt}' if self.n_prompt else f'tg{self.n_gen}'} @ d{self.n_depth}"
 
 
 class Bench:
-    """The three lanes over one model, each with the same known tokens in its cache."""
+    """The paged engine and one setting of llama.cpp over one model, taking turns at the same depth.
 
-    def __init__(self, path: str, threads: int, context: int) -> None:
-        config = EngineConfig(context=context, threads=threads, device="CPU")
-        self.engines: dict[str, Engine] = {
-            "paged": PagedEngine(path, config, _ignore),
-            "flash": ContiguousEngine(path, config, _ignore, flash=True),
-            "no_flash": ContiguousEngine(path, config, _ignore, flash=False),
-        }
-        self.n_vocab = ModelPlan.from_gguf(GgufFile.open(path)).vocabulary
-        self.random = np.random.default_rng(0)
-        self.prefix: list[int] = []
+    Three lanes in turn would not do: what one leaves in the caches helps or slows the next, by up to 10 %.
+    """
+
+    def __init__(self, paged: PagedEngine, other: ContiguousEngine, n_vocab: int, depth: int) -> None:
+        """Bring both to `depth` known tokens, which no bench before had."""
+        self.engines: tuple[Engine, Engine] = (paged, other)
+        self.n_vocab = n_vocab
+        self.random = np.random.default_rng()
+        self.prefix = self.tokens(depth)
+        for engine in self.engines:
+            self._submit(engine, self.tokens(1), 1)
+            _finish(engine)
 
     def tokens(self, n: int) -> list[int]:
         margin = self.n_vocab // 10  # control tokens are at the ends
         return [int(token) for token in self.random.integers(margin, self.n_vocab - margin, n)]
 
-    def start(self, depth: int) -> None:
-        """Bring all lanes to `depth` known tokens, different ones from before."""
-        self.prefix = self.tokens(depth)
-        for engine in self.engines.values():
-            self._submit(engine, self.tokens(1), 1)
+    def decode(self, n: int) -> Pair:
+        """Compute `n` tokens, one at a time."""
+        fresh = self.tokens(1)
+        for engine in self.engines:
+            self._submit(engine, fresh, n + WARM_UP + 1)
+        seconds = [self._turn(lambda engine: engine.step(), number) for number in range(n + WARM_UP)]
+        for engine in self.engines:
             _finish(engine)
+        return _medians(seconds[WARM_UP:])
 
-    def prefill(self, n: int, repetitions: int) -> Result:
+    def prefill(self, n: int, repetitions: int) -> Pair:
         """Compute `n` tokens after the known ones."""
-
-        def turn(engines: dict[str, Engine]) -> dict[str, list[float]]:
+        seconds = []
+        for number in range(repetitions + 1):
             fresh = self.tokens(n)
-            for engine in engines.values():
+            for engine in self.engines:
                 self._submit(engine, fresh, 1)
-            return {lane: [_seconds(partial(_finish, engine))] for lane, engine in engines.items()}
+            seconds.append(self._turn(_finish, number))
+        return _medians(seconds[1:])
 
-        return self._against_both(f"pp{n}", turn, repetitions, n_prompt=n, n_gen=0)
-
-    def decode(self, n: int, repetitions: int) -> Result:
-        """Compute `n` tokens, one at a time; the first step, which reads the last token of the prompt, is left out."""
-
-        def turn(engines: dict[str, Engine]) -> dict[str, list[float]]:
-            fresh = self.tokens(1)
-            seconds: dict[str, list[float]] = {lane: [] for lane in engines}
-            for engine in engines.values():
-                self._submit(engine, fresh, n + 1)
-                engine.step()
-            for _ in range(n):
-                for lane, engine in engines.items():
-                    seconds[lane].append(_seconds(engine.step))
-            return seconds
-
-        return self._against_both(f"tg{n}", turn, repetitions, n_prompt=0, n_gen=n)
-
-    def _against_both(
-        self,
-        test: str,
-        turn: Callable[[dict[str, Engine]], dict[str, list[float]]],
-        repetitions: int,
-        *,
-        n_prompt: int,
-        n_gen: int,
-    ) -> Result:
-        """Take turns with one setting of llama.cpp, then with the other.
-
-        Three lanes in turn would not do: what one leaves in the caches helps or slows the next, by up to 10 %.
-        """
-        pairs = {}
-        for lane in LANES:
-            engines = {"paged": self.engines["paged"], lane: self.engines[lane]}
-            turn(engines)  # warms up
-            swapped = dict(reversed(engines.items()))
-            turns = [turn(swapped if i % 2 else engines) for i in range(repetitions)]
-            paged, llama = (statistics.median(s for t in turns for s in t[name]) for name in engines)
-            pairs[lane] = Pair(paged, llama)
-        depth = len(self.prefix)
-        return Result(f"{test} @ d{depth}", n_prompt, n_gen, depth, pairs["flash"], pairs["no_flash"])
+    def _turn(self, work: Callable[[Engine], object], number: int) -> tuple[float, float]:
+        """Seconds of both engines; the other one begins every second time."""
+        seconds = [0.0, 0.0]
+        for lane in (0, 1) if number % 2 else (1, 0):
+            start = time.perf_counter()
+            work(self.engines[lane])
+            seconds[lane] = time.perf_counter() - start
+        return seconds[0], seconds[1]
 
     def _submit(self, engine: Engine, fresh: list[int], n_tokens: int) -> None:
         engine.submit(Request((*self.prefix, *fresh), GREEDY, max_tokens=n_tokens))
+
+
+def _medians(seconds: list[tuple[float, float]]) -> Pair:
+    paged, llama = (statistics.median(lane) for lane in zip(*seconds, strict=True))
+    return Pair(paged, llama)
+
+
+def _row(test: Test, pairs: list[Pair]) -> str:
+    """One line of the table; speeds in tokens per second."""
+    n = test.n_prompt or 1
+    cells = [f"{n / pair.paged_s:10.1f}{n / pair.llama_s:10.1f}" for pair in pairs]
+    return f"{test.name:16}{cells[0]}   {cells[1]}{min(pair.ratio for pair in pairs):9.3f}"
 
 
 def _ignore(_fraction: float) -> None:
@@ -154,18 +135,12 @@ def _finish(engine: Engine) -> None:
         engine.step()
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
 @click.command(help=__doc__)
 @click.argument("model", required=False)
 @click.option("--depths", default="0,512,2048,4096", help="Known tokens before each test.")
 @click.option("--prompts", default="128,512", help="Tokens per prefill test.")
-@click.option("--generate", default=64, help="Tokens per decode test.")
-@click.option("--repetitions", default=4, help="Of each test.")
+@click.option("--generate", default=128, help="Tokens per decode test.")
+@click.option("--repetitions", default=4, help="Of each prefill test.")
 @click.option("--threads", default=usable_cores(), help="CPU threads of all lanes.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per test.")
 def main(
@@ -174,14 +149,26 @@ def main(
     path = str(locate(model))
     levels = [int(depth) for depth in depths.split(",")]
     lengths = [int(length) for length in prompts.split(",")]
-    bench = Bench(path, threads, context=max(levels) + max(*lengths, generate) + 64)
+    n_vocab = ModelPlan.from_gguf(GgufFile.open(path)).vocabulary
+    context = max(levels) + max(*lengths, generate + WARM_UP) + 64
+    config = EngineConfig(context=context, threads=threads, device="CPU")
+    paged = PagedEngine(path, config, _ignore)
+    others = [ContiguousEngine(path, config, _ignore, flash=flash) for flash in (True, False)]
+    print(f"{path}, {threads} threads; tokens per second; ratio to llama.cpp's better setting", file=sys.stderr)
     if not as_json:
-        print(f"{path}, {threads} threads; tokens per second; ratio to llama.cpp's better setting", file=sys.stderr)
         print(f"{'test':16}{'paged':>10}{'flash on':>10}   {'paged':>10}{'flash off':>10}{'ratio':>9}")
     for depth in levels:
-        bench.start(depth)
-        for result in (bench.decode(generate, repetitions), *(bench.prefill(n, repetitions) for n in lengths)):
-            print(json.dumps(asdict(result) | {"ratio": result.ratio}) if as_json else result.row(), flush=True)
+        tests = [Test(0, generate, depth), *(Test(n, 0, depth) for n in lengths)]
+        pairs: dict[Test, list[Pair]] = {test: [] for test in tests}
+        for other in others:
+            bench = Bench(paged, other, n_vocab, depth)
+            for test in tests:
+                pair = bench.prefill(test.n_prompt, repetitions) if test.n_prompt else bench.decode(test.n_gen)
+                pairs[test].append(pair)
+        for test in tests:
+            on, off = pairs[test]
+            record = asdict(test) | {"flash": asdict(on), "no_flash": asdict(off), "ratio": min(on.ratio, off.ratio)}
+            print(json.dumps(record) if as_json else _row(test, pairs[test]), flush=True)
 
 
 if __name__ == "__main__":

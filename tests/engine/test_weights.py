@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,22 +15,23 @@ from engine.devices import cpu_device
 from engine.gguf_file import GgufFile
 from engine.native import LOG_INFO, captured_log, llama
 from engine.plan import ModelPlan
-from engine.weights import Weights
+from engine.weights import Weights, prefers_copy
 
 
-def load(path: Path, progress: Callable[[float], None] = lambda _fraction: None) -> Weights:
+def load(path: Path, progress: Callable[[float], None] = lambda _fraction: None, *, copied: bool = False) -> Weights:
     file = GgufFile.open(path)
-    return Weights(file, ModelPlan.from_gguf(file), cpu_device(), progress)
+    return Weights(file, ModelPlan.from_gguf(file), cpu_device(), progress, copied=copied)
 
 
 def content(tensor: int) -> bytes:
     return ctypes.string_at(ggml.get_data(tensor), ggml.nbytes(tensor))
 
 
-def test_tensors_hold_the_bytes_of_the_file(tiny_model: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("copied", [False, True])
+def test_tensors_hold_the_bytes_of_the_file(tiny_model: Callable[..., Path], copied: bool) -> None:
     path = tiny_model(weight_type="F32")
     file, data = GgufFile.open(path), path.read_bytes()
-    plan, weights = ModelPlan.from_gguf(file), load(path)
+    plan, weights = ModelPlan.from_gguf(file), load(path, copied=copied)
     parts = {info.name: data[info.offset : info.offset + info.n_bytes] for info in file.tensors.values()}
     stacked = 0
     for layer in plan.layers:
@@ -42,7 +44,10 @@ def test_tensors_hold_the_bytes_of_the_file(tiny_model: Callable[..., Path]) -> 
     for name, expected in parts.items():
         assert content(weights[name]) == expected
         assert tuple(n for n in ggml.head(weights[name]).ne if n > 1) == file.tensors[name].shape
-    assert weights.buffer_types == {"mapped file": len(parts), "CPU": stacked}
+    if copied:
+        assert weights.buffer_types == {"CPU": len(parts) + stacked}
+    else:
+        assert weights.buffer_types == {"mapped file": len(parts), "CPU": stacked}
     weights.close()
 
 
@@ -72,6 +77,13 @@ def test_repacked_where_llama_cpp_repacks(tiny_model: Callable[..., Path], tied:
         assert sum(weights.buffer_types[name] for name in ours) == n_matrices
         assert weights.buffer_types["CPU"] == 0
     weights.close()
+
+
+def test_a_large_model_stays_in_its_file(tiny_model: Callable[..., Path]) -> None:
+    file = GgufFile.open(tiny_model())
+    size = file.path.stat().st_size
+    assert not prefers_copy(file, cpu_device(), available=7 * size)
+    assert prefers_copy(file, cpu_device(), available=8 * size) == hasattr(mmap, "MADV_HUGEPAGE")
 
 
 def test_progress_rises_to_one(tiny_model: Callable[..., Path]) -> None:

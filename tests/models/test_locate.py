@@ -57,7 +57,7 @@ def test_a_folder_of_the_same_name_does_not_hide_an_installed_model(folder: Path
 
 @pytest.mark.parametrize("name", ["mistral", "../llama", "notes.txt", "a\0b", "x" * 5000, "~nobody-here/llama"])
 def test_what_is_not_there(folder: Path, name: str) -> None:
-    with pytest.raises(ModelFileError, match=r"installed are: 'llama', 'qwen3-0\.6b'\."):
+    with pytest.raises(ModelFileError, match=r"installed are 'llama', 'qwen3-0\.6b';"):
         locate(name)
 
 
