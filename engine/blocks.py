@@ -153,10 +153,7 @@ class BlockAllocator:
         """
         if not self.can_allocate(n):
             raise RuntimeError(f"{n} blocks were asked for, but only {self.n_available} can be had")
-        if n > self._free.n_blocks:
-            wanted = max(n - self._free.n_blocks, self._eviction_batch)
-            for _ in range(min(wanted, self.cache.n_evictable)):
-                self._free.put(self.cache.evict())
+        self.make_room(n)
         blocks = []
         for _ in range(n):
             after = self._next_block(after, reach)
@@ -171,6 +168,13 @@ class BlockAllocator:
             return self._free.take(after + 1)
         close = self._free.first_between(after + 2, after + 1 + reach)
         return self._start_run() if close is None else self._free.take(close)
+
+    def make_room(self, n: int) -> None:
+        """Evict until `n` blocks are free, or nothing more can be: what is evicted together can be used as one run."""
+        if n > self._free.n_blocks:
+            wanted = max(n - self._free.n_blocks, self._eviction_batch)
+            for _ in range(min(wanted, self.cache.n_evictable)):
+                self._free.put(self.cache.evict())
 
     def share(self, block: int) -> None:
         """Add a reference to a block that is in use or cached."""

@@ -79,7 +79,10 @@ class KvManager:
         return all(group.can_allocate(n_blocks) for group in self.groups)
 
     def adopt(self, sequence: Sequence, prefix: KnownPrefix) -> None:
-        """Start a sequence from a known prefix: its blocks are shared, its tokens count as computed."""
+        """Start a sequence from a known prefix: its blocks are shared, its tokens count as computed.
+
+        Blocks for its other known tokens, which will be needed soon, are evicted now and together.
+        """
         for i, group in enumerate(self.groups):
             for entry in prefix.chains[i]:
                 group.share(entry.block)
@@ -87,6 +90,8 @@ class KvManager:
                 sequence.tables[i].append(entry.block)
             sequence.chains[i].extend(prefix.chains[i])
         sequence.n_computed = prefix.n_blocks * self.block_size
+        for group in self.groups:
+            group.make_room(self.blocks_needed(sequence))
 
     def has_slots(self, sequence: Sequence, n_tokens: int) -> bool:
         """Whether the next `n_tokens` tokens have slots already that nobody else reads: most decodes do."""
