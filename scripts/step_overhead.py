@@ -25,8 +25,8 @@ class ComputeClock:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self._compute = ggml.backend_sched_graph_compute
-        ggml.backend_sched_graph_compute = self
+        self._compute = ggml.graph_compute
+        ggml.graph_compute = self
 
     def __call__(self, *arguments: Any) -> Any:
         start = time.perf_counter()
@@ -40,7 +40,8 @@ class ComputeClock:
 @click.option("--steps", default=256, help="Decode steps per batch size.")
 @click.option("--batches", default="1,8", help="Sequences decoding together.")
 def main(model: str | None, steps: int, batches: str) -> None:
-    engine = PagedEngine(str(locate(model)), EngineConfig(context=2048, device="CPU"), lambda _fraction: None)
+    config = EngineConfig(context=2048, device="CPU")
+    engine = PagedEngine(str(locate(model)), config, lambda _fraction: None, speculate=False)
     clock = ComputeClock()
     for n_sequences in map(int, batches.split(",")):
         for number in range(n_sequences):
