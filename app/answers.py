@@ -13,13 +13,15 @@ class Figures(NamedTuple):
     """What the answers to one request cost together; None where nothing was measured.
 
     prefill_tok_s: prompt tokens computed per second. decode_tok_s: tokens of all answers per second, from the first
-    token of any to the last.
+    token of any to the last. drafted/accepted: draft tokens that were verified / that became tokens of an answer.
     """
 
     prompt_tokens: int
     reused_tokens: int
     computed_tokens: int
     generated_tokens: int
+    drafted_tokens: int
+    accepted_tokens: int
     ttft_s: float | None
     prefill_tok_s: float | None
     decode_tok_s: float | None
@@ -84,13 +86,15 @@ def _figures(stats: list[SequenceStats]) -> Figures:
         reused_tokens=leader.reused_tokens,
         computed_tokens=sum(one.computed_tokens for one in stats),
         generated_tokens=generated,
+        drafted_tokens=sum(one.drafted_tokens for one in stats),
+        accepted_tokens=sum(one.accepted_tokens for one in stats),
         ttft_s=round(ttft_s, 4) if begun else None,
         prefill_tok_s=round(leader.computed_tokens / leader.prefill_s, 2) if leader.prefill_s else None,
         decode_tok_s=round((generated - 1) / decode_s, 2) if decode_s > 0 else None,
     )
 
 
-def _kv(answers: list[Finished]) -> dict[str, int]:
+def _kv(answers: list[Finished]) -> dict[str, int | str]:
     """The most that the answers held together, and the state of the engine's memory at the end."""
     kv = answers[-1].kv
     blocks_used = max(answer.stats.blocks_used for answer in answers)
@@ -100,4 +104,6 @@ def _kv(answers: list[Finished]) -> dict[str, int]:
         "bytes_used": blocks_used * kv.block_bytes,
         "bytes_resident": kv.bytes_resident,
         "bytes_contiguous_would_reserve": kv.bytes_contiguous_would_reserve,
+        "type_k": kv.type_k,
+        "type_v": kv.type_v,
     }

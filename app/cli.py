@@ -13,7 +13,9 @@ from app.batch import Batch
 from app.options import ENGINE_OPTIONS, REQUEST_OPTIONS, RequestOptions, engine_config
 from app.run import run_prompt
 from app.terminal import StatusLine, discard_unwritten, open_standard_files, report, tolerate_encoding
+from app.tune import tune_model
 from engine.client import EngineClient
+from engine.config import EngineKind
 from engine.errors import OctavoError, PromptError
 from engine.units import format_bytes
 from models.locate import locate
@@ -66,6 +68,20 @@ def run(arguments: tuple[str, ...], as_json: bool, batch: str | None, **options:
             return run_prompt(client, request, loaded, str(path), status, as_json=as_json)
         assert batch is not None
         return Batch(client, options, loaded, str(path), status).run(batch)
+
+
+@octavo.command(params=[option for option in ENGINE_OPTIONS if option.name in ("threads", "kv_type")])
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.argument("model", required=False)
+def tune(model: str | None, threads: int | None, kv_type: str, as_json: bool) -> int:
+    """Measure anew what is fastest on this machine's CPU, and print the times.
+
+    Octavo measures briefly when it runs a model like MODEL for the first time, and remembers what it chose. This takes
+    more time for it. Other programs disturb the measurement. Without MODEL it is for the starter model.
+    """
+    tolerate_encoding()
+    config = engine_config(EngineKind.PAGED, None, threads, "CPU", kv_type)
+    return tune_model(locate(model), config, as_json=as_json)
 
 
 def main() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
-from engine.config import EngineConfig, EngineKind
+from engine.config import EngineConfig, EngineKind, KvType
 from engine.messages import ChatMessage, Role, TextRequest
 from engine.sequence import SamplingParams
+from models.folders import cache_folder
 
 _INT_MAX = 2**31 - 1
 _SEED_MAX = 2**32 - 2  # the largest 32-bit number is llama.cpp's word for "draw a seed"
@@ -99,6 +100,13 @@ ENGINE_OPTIONS = (
     click.Option(["--context"], type=click.IntRange(1, _INT_MAX), help="Tokens that prompt and answer may take."),
     click.Option(["--threads"], type=click.IntRange(1, 1024), help="CPU threads."),
     click.Option(["--device"], type=Words(), help="Device to compute on, or HOST:PORT of a ggml RPC server."),
+    click.Option(
+        ["--kv-type"],
+        type=click.Choice([kind.value for kind in KvType]),
+        default=KvType.F16.value,
+        show_default=True,
+        help="Store keys and values as f16, or in half the memory as q8_0; a notice says which of them can be.",
+    ),
 )
 """Options that hold for as long as the model is loaded."""
 
@@ -147,6 +155,15 @@ class RequestOptions:
         return TextRequest(prompt, sampling, max_tokens=self.max_tokens, stop=self.stop, n=self.n)
 
 
-def engine_config(engine: str | None, context: int | None, threads: int | None, device: str | None) -> EngineConfig:
+def engine_config(
+    engine: str | None, context: int | None, threads: int | None, device: str | None, kv_type: str
+) -> EngineConfig:
     """From the values of ENGINE_OPTIONS."""
-    return EngineConfig(kind=EngineKind(engine) if engine else None, context=context, threads=threads, device=device)
+    return EngineConfig(
+        kind=EngineKind(engine) if engine else None,
+        context=context,
+        threads=threads,
+        device=device,
+        kv_type=KvType(kv_type),
+        tuning_file=str(cache_folder() / "tuning.json"),
+    )

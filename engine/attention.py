@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from engine.attention_choice import AttentionChoice
 from engine.attention_inputs import SegmentShape
 from engine.batch import Segment
 from engine.flash_attention import FlashAttention
 from engine.graph_builder import GraphBuilder
 from engine.kv_pool import KvLayout, KvPool
+from engine.kv_types import KvTypes
 from engine.packed_attention import COPY_TOKENS, PackedAttention
 from engine.plan import Attention
+from engine.rotated_attention import RotatedAttention
 
 
 class AttentionOps(Protocol):
@@ -31,14 +34,23 @@ class AttentionOps(Protocol):
         """Write slots and masks of a step into the graph's inputs."""
 
 
-def make_attention(builder: GraphBuilder, pool: KvPool, plan: Attention, segments: Sequence[Segment]) -> AttentionOps:
+def make_attention(
+    builder: GraphBuilder, pool: KvPool, plan: Attention, segments: Sequence[Segment], choice: AttentionChoice
+) -> AttentionOps:
     """The composition for the pool's layout; `plan` is that of any layer of the group."""
+    ops: AttentionOps
     if pool.layout is KvLayout.PACKED:
-        return PackedAttention(builder, pool, plan, segments)
-    return FlashAttention(builder, pool, segments)
+        ops = PackedAttention(builder, pool, plan, segments, choice)
+    else:
+        ops = FlashAttention(builder, pool, segments)
+    return ops if pool.types == KvTypes() else RotatedAttention(ops, builder, plan, pool.types)
 
 
 def segment_shape(segment: Segment, layout: KvLayout) -> SegmentShape:
     """The shape of a segment in the composition for `layout`."""
     copies_v = layout is KvLayout.PACKED and segment.n_tokens >= COPY_TOKENS
-    return SegmentShape(segment.n_tokens, segment.keys.spans, segment.writes if copies_v else ())
+    shape = SegmentShape(segment.n_tokens, segment.keys.spans, segment.writes if copies_v else ())
+    if segment.shared is None:
+        return shape
+    members, _, prefix, rests = segment.shared
+    return shape._replace(members=members, prefix=prefix, rests=tuple(rest.spans for rest in rests))

@@ -17,26 +17,69 @@ class SegmentShape(NamedTuple):
     """What a graph depends on in one segment; batches of equal shapes can share a graph.
 
     writes: fixed in the graph for chunks whose V is copied span by span, () where slots are an input.
+    members, prefix, rests: of the prefix that is read together with other segments, () if there is none.
     """
 
     n_tokens: int
     spans: tuple[Span, ...]
     writes: tuple[Span, ...]
+    members: tuple[int, ...] = ()
+    prefix: tuple[Span, ...] = ()
+    rests: tuple[tuple[Span, ...], ...] = ()
 
 
 @dataclass(frozen=True)
 class Part:
-    """One segment in a graph: rows [row, row + n_tokens) of the batch attend to `spans` under `mask`."""
+    """Queries of one segment in a graph: rows [row, row + n_tokens) of the batch attend to `spans` under `mask`.
 
+    segment: its place in the step. first: the query of the segment with which the part begins.
+    is_flash: whether flash attention computes it.
+    """
+
+    segment: int
     row: int
+    first: int
     n_tokens: int
     spans: tuple[Span, ...]
     mask: Input
+    is_flash: bool
 
     @property
     def n_columns(self) -> int:
         """Slots that are read, visible or not."""
         return sum(span.n_slots for span in self.spans)
+
+
+@dataclass(frozen=True)
+class SharedPart:
+    """Decodes in a graph that begin with the same slots: rows [row, row + m) of the batch, m the number of segments.
+
+    segments: their places in the step. prefix: the slots that they share, all visible. rests: what else each reads.
+    scores: F32 [m*G*HK, n]; rows i, m + i, 2m + i … are those of segment i, columns the prefix and then its rest.
+    mask: the same rows, of one KV head.
+    """
+
+    segments: tuple[int, ...]
+    row: int
+    prefix: tuple[Span, ...]
+    rests: tuple[tuple[Span, ...], ...]
+    scores: Input
+    mask: Input
+
+    @property
+    def n_tokens(self) -> int:
+        """One for each segment."""
+        return len(self.segments)
+
+    @property
+    def n_prefix(self) -> int:
+        """Slots that all segments read."""
+        return sum(span.n_slots for span in self.prefix)
+
+    @property
+    def n_columns(self) -> int:
+        """Slots of the prefix, and of the longest rest."""
+        return self.mask.shape[1]
 
 
 def slots_of(segments: Sequence[Segment]) -> NDArray[np.int64]:
@@ -47,19 +90,34 @@ def slots_of(segments: Sequence[Segment]) -> NDArray[np.int64]:
     return np.array(slots, np.int64)
 
 
-def fill_mask(mask: NDArray[Any], segment: Segment) -> None:
+def fill_mask(mask: NDArray[Any], segment: Segment, first: int = 0) -> None:
     """0 where a query sees a column, minus infinity elsewhere; mask is [rows, columns].
 
-    A single query's row is repeated in all rows.
+    The rows are queries of the segment from `first` on, the columns those that its keys begin with.
+    A single token's row is repeated in all rows.
     """
+    n_rows, n_columns = mask.shape
     keys = segment.keys
+    positions = keys.positions[:n_columns]
     if segment.n_tokens == 1:
-        mask[:] = _hidden(keys.positions > segment.start, mask.dtype)
+        mask[:] = _hidden(positions > segment.start, mask.dtype)
         return
-    first = segment.start if keys.ordered else 0  # columns before `first` are seen by all
-    mask[:, :first] = 0
-    queries = np.arange(segment.start, segment.start + segment.n_tokens, dtype=np.int32)
-    mask[:, first:] = _hidden(keys.positions[None, first:] > queries[:, None], mask.dtype)
+    start = segment.start + first
+    n_seen = min(start, n_columns) if keys.ordered else 0  # columns before are seen by all
+    mask[:, :n_seen] = 0
+    queries = np.arange(start, start + n_rows, dtype=np.int32)
+    mask[:, n_seen:] = _hidden(positions[None, n_seen:] > queries[:, None], mask.dtype)
+
+
+def fill_shared_mask(part: SharedPart, segments: Sequence[Segment]) -> None:
+    """The mask of a shared part: the whole prefix, and of the rest what `fill_mask` shows each segment."""
+    mask, m = part.mask.array, part.n_tokens
+    mask[:, : part.n_prefix] = 0
+    mask[:, part.n_prefix :] = -np.inf
+    for i, index in enumerate(part.segments):
+        segment = segments[index]
+        positions = segment.keys.positions
+        mask[i::m, part.n_prefix : part.n_prefix + len(positions)] = _hidden(positions > segment.start, mask.dtype)
 
 
 def _hidden(is_hidden: NDArray[np.bool_], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -21,6 +21,14 @@ _ordered = np.arange(4096, dtype=np.int32)
 _ordered.flags.writeable = False
 
 
+class Reading(NamedTuple):
+    """How attention reads the keys of a sequence; see KvLayout for what each layout wants."""
+
+    padding: int
+    merge_limit: float
+    max_spans: int
+
+
 class Span(NamedTuple):
     """Consecutive slots of the pool."""
 
@@ -33,25 +41,43 @@ class KeyView:
     """The slots that one sequence attends to, in the order attention reads them.
 
     positions: int32 [sum of n_slots], the position held by each slot, FOREIGN where none is visible.
-    ordered: positions are 0, 1, 2 …; then query position p sees exactly the first p + 1 columns.
+    ordered: positions are 0, 1, 2 … from first_position on; then query position p sees exactly the first
+    p + 1 - first_position columns. first_position: what comes before is read elsewhere, as a shared prefix.
     """
 
     spans: tuple[Span, ...]
     positions: NDArray[np.int32]
     ordered: bool
+    first_position: int = 0
+
+
+class SharedPrefix(NamedTuple):
+    """Two or more sequences of a step that begin with the same slots.
+
+    members: their places in the step, ascending. n_positions: the leading positions that they share, in whole blocks,
+    all of which every new token sees. spans: the slots of these positions, in position order, and no others.
+    rests: per member, how to read what lies behind.
+    """
+
+    members: tuple[int, ...]
+    n_positions: int
+    spans: tuple[Span, ...]
+    rests: tuple[KeyView, ...]
 
 
 @dataclass(frozen=True)
 class Segment:
     """One sequence's part of a step: `n_tokens` new tokens from position `start` on.
 
-    writes: where their K and V go. keys: what they attend to, themselves included.
+    writes: where their K and V go. keys: what they attend to, themselves included, behind the prefix that is read
+    together with other segments if there is one, `shared`.
     """
 
     start: int
     n_tokens: int
     writes: tuple[Span, ...]
     keys: KeyView
+    shared: SharedPrefix | None = None
 
 
 @dataclass(frozen=True)
@@ -69,28 +95,31 @@ class Batch:
 
 
 def key_view(
-    runs: Sequence[Run], block_size: int, n_positions: int, *, padding: int, merge_limit: float, max_spans: int
+    runs: Sequence[Run], block_size: int, n_positions: int, reading: Reading, *, first_position: int = 0
 ) -> KeyView:
-    """How to read `n_positions` tokens that lie in `runs`, in position order.
+    """How to read positions [first_position, n_positions) of a sequence that lies in `runs`.
 
     Several runs are read as one stretch, with the slots between them masked, when it is at most `merge_limit` times
-    the sequence's length; more than `max_spans` runs are read as that many stretches, across the smallest gaps.
+    the number of tokens; more than `max_spans` runs are read as that many stretches, across the smallest gaps.
 
     The last span is read on to a multiple of `padding` columns. With one span for each run, those slots hold the next
     positions of the sequence, if it grows there, and are hidden until then.
     """
-    spans = _trim(runs, block_size, n_positions)
+    padding, merge_limit, max_spans = reading
+    spans = list(write_spans(runs, block_size, first_position, n_positions - first_position))
     n_gaps = len(spans) - 1
     if n_gaps > 0:
         by_slot = sorted(spans)
         length = by_slot[-1].first_slot + by_slot[-1].n_slots - by_slot[0].first_slot
-        if length <= merge_limit * n_positions:
-            return _masked([by_slot], spans, block_size, padding)
+        if length <= merge_limit * (n_positions - first_position):
+            return _masked([by_slot], spans, first_position, block_size, padding)
         if len(spans) > max_spans:
-            return _masked(_cut_at_largest_gaps(by_slot, max_spans), spans, block_size, padding)
+            stretches = _cut_at_largest_gaps(by_slot, max_spans)
+            return _masked(stretches, spans, first_position, block_size, padding)
     n_columns = sum(span.n_slots for span in spans)
     padded = Span(spans[-1].first_slot, spans[-1].n_slots + -n_columns % padding)
-    return KeyView((*spans[:-1], padded), _first_positions(n_columns + -n_columns % padding), ordered=True)
+    positions = _positions(first_position, n_columns + -n_columns % padding)
+    return KeyView((*spans[:-1], padded), positions, ordered=True, first_position=first_position)
 
 
 def write_spans(runs: Sequence[Run], block_size: int, start: int, n_tokens: int) -> tuple[Span, ...]:
@@ -107,23 +136,12 @@ def write_spans(runs: Sequence[Run], block_size: int, start: int, n_tokens: int)
     return tuple(spans)
 
 
-def _first_positions(n: int) -> NDArray[np.int32]:
+def _positions(first: int, n: int) -> NDArray[np.int32]:
     global _ordered  # noqa: PLW0603 - a cache
-    if n > len(_ordered):
-        _ordered = np.arange(2 * n, dtype=np.int32)
+    if first + n > len(_ordered):
+        _ordered = np.arange(2 * (first + n), dtype=np.int32)
         _ordered.flags.writeable = False
-    return _ordered[:n]
-
-
-def _trim(runs: Sequence[Run], block_size: int, n_positions: int) -> list[Span]:
-    spans = []
-    for run in runs:
-        n_slots = min(run.n_blocks * block_size, n_positions)
-        if n_slots <= 0:
-            break
-        spans.append(Span(run.first_block * block_size, n_slots))
-        n_positions -= n_slots
-    return spans
+    return _ordered[first : first + n]
 
 
 def _cut_at_largest_gaps(by_slot: list[Span], n_parts: int) -> list[list[Span]]:
@@ -134,12 +152,14 @@ def _cut_at_largest_gaps(by_slot: list[Span], n_parts: int) -> list[list[Span]]:
     return [by_slot[start:stop] for start, stop in pairwise(cuts)]
 
 
-def _masked(stretches: list[list[Span]], spans: list[Span], block_size: int, padding: int) -> KeyView:
+def _masked(
+    stretches: list[list[Span]], spans: list[Span], first_position: int, block_size: int, padding: int
+) -> KeyView:
     """Read each list of spans as one stretch; only the slots of `spans`, in position order, are visible."""
-    first_position = {}
-    position = 0
+    start_of = {}
+    position = first_position
     for span in spans:
-        first_position[span] = position
+        start_of[span] = position
         position += span.n_slots
     read: list[Span] = []
     positions: list[NDArray[np.int32]] = []
@@ -152,8 +172,8 @@ def _masked(stretches: list[list[Span]], spans: list[Span], block_size: int, pad
         held = np.full(length, FOREIGN, np.int32)
         for span in stretch:
             offset = span.first_slot - first
-            start = first_position[span]
+            start = start_of[span]
             held[offset : offset + span.n_slots] = np.arange(start, start + span.n_slots)
         read.append(Span(first, length))
         positions.append(held)
-    return KeyView(tuple(read), np.concatenate(positions), ordered=False)
+    return KeyView(tuple(read), np.concatenate(positions), ordered=False, first_position=first_position)

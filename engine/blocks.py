@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.free_space import FreeSpace
-from engine.prefix_cache import PrefixCache
+from engine.prefix_cache import CachedBlock, PrefixCache
 
 BLOCK_SIZE = 16
 """Tokens in a block."""
@@ -32,11 +32,15 @@ class Run(NamedTuple):
 
 
 class BlockCopy(NamedTuple):
-    """Copy the K and V of a whole block of a KV group to another, in every layer."""
+    """Copy the K and V of `n_blocks` consecutive blocks of a KV group, in every layer.
+
+    source, target: the first block on either side; the two stretches do not overlap.
+    """
 
     group: int
     source: int
     target: int
+    n_blocks: int = 1
 
 
 class BlockTable:
@@ -87,6 +91,11 @@ class BlockTable:
             surplus -= min(surplus, length)
         return removed
 
+    @property
+    def n_runs(self) -> int:
+        """Number of runs."""
+        return len(self._runs)
+
     def runs(self) -> list[Run]:
         """The table as maximal stretches of consecutive ids, in position order."""
         return self._runs.copy()
@@ -125,6 +134,11 @@ class BlockAllocator:
     def n_available(self) -> int:
         """Blocks that can be allocated: free or cached."""
         return self._free.n_blocks + self.cache.n_evictable
+
+    @property
+    def n_free(self) -> int:
+        """Blocks that can be allocated without an eviction."""
+        return self._free.n_blocks
 
     @property
     def n_used(self) -> int:
@@ -176,6 +190,33 @@ class BlockAllocator:
             for _ in range(min(wanted, self.cache.n_evictable)):
                 self._free.put(self.cache.evict())
 
+    def space(self, n_evicted: int) -> FreeSpace:
+        """The free blocks, as they would be after the `n_evicted` least valuable cached ones were evicted."""
+        space = self._free.copy()
+        for block in self.cache.next_evicted(n_evicted):
+            space.put(block)
+        return space
+
+    def allocate_stretch(self, start: int, n: int) -> None:
+        """Take `n` consecutive blocks from `start` on, each with one reference; evicts until they are free.
+
+        `space` must hold them for some number of evictions.
+        """
+        while not self._free.holds(start, n):
+            self._free.put(self.cache.evict())
+        self._free.take_stretch(start, n)
+        for block in range(start, start + n):
+            self._ref_counts[block] = 1
+
+    def stand_in(self, entry: CachedBlock, block: int, retention: int) -> None:
+        """Let `block`, of the same content, stand for a published entry if nobody refers to the entry's own block.
+
+        A request of class `retention` has it in use.
+        """
+        if entry.block != block and self._ref_counts[entry.block] == 0:
+            self.cache.touch(entry, retention)
+            self._free.put(self.cache.replace_block(entry, block))
+
     def share(self, block: int) -> None:
         """Add a reference to a block that is in use or cached."""
         if self._ref_counts[block] == 0:
@@ -193,10 +234,15 @@ class BlockAllocator:
 
     def _start_run(self) -> int:
         """Take a block that is followed by room to grow, and that leaves room to whoever ends before it."""
-        start, length = self._free.longest()
+        start, _ = self._free.longest()
+        return self._free.take(start, self.run_start(self._free) - start)
+
+    def run_start(self, space: FreeSpace, n: int = 1) -> int:
+        """Where in `space` a run of `n` blocks, if there is room for it, has most room on both sides."""
+        start, length = space.longest()
         # A sequence that ended may be continued by the next turn of its chat; it gets room while there is plenty.
         has_neighbour = start > 0 and (self._ref_counts[start - 1] > 0 or length >= self.n_blocks // 4)
-        return self._free.take(start, min(GROWTH_ROOM, length // 2) if has_neighbour else 0)
+        return start + (min(GROWTH_ROOM, max(0, length - n + 1) // 2) if has_neighbour else 0)
 
     def check_integrity(self, tables: Iterable[BlockTable]) -> None:
         """Assert that every block is in exactly one state and every reference is accounted for; walks all blocks."""

@@ -13,16 +13,28 @@ class EngineKind(enum.StrEnum):
     CONTIGUOUS = "contiguous"
 
 
+class KvType(enum.StrEnum):
+    """Number format of keys and values, by ggml's names."""
+
+    F16 = "f16"
+    Q8_0 = "q8_0"
+
+
 @dataclass(frozen=True)
 class EngineConfig:
     """Settings of one engine; None leaves the choice to Octavo.
 
     kind: None is the paged engine, or the contiguous one where the paged engine has no graph for the model.
     context: tokens one sequence can hold. threads: CPU threads. device: a name listed by engine/devices.py,
-    or the address HOST:PORT of a ggml RPC server.
+    or the address HOST:PORT of a ggml RPC server. kv_type: of the keys, and of the values where the cache can.
+    tuning_file: where the settings that fit this machine are remembered; None uses defaults and measures nothing.
+    retune: measure anew, and take more time for it, whatever the file says.
     """
 
     kind: EngineKind | None = None
     context: int | None = None
     threads: int | None = None
     device: str | None = None
+    kv_type: KvType = KvType.F16
+    tuning_file: str | None = None
+    retune: bool = False

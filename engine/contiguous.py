@@ -41,7 +41,7 @@ class ContiguousEngine:
         """Load the model file at `path` and reserve its whole window.
 
         progress: receives the fraction that is done, from 0 to 1. flash: flash attention on or off; None is
-        llama.cpp's choice. Raises ModelFileError, UnsupportedModel, MemoryLimitError or DeviceError.
+        llama.cpp's choice. Raises ModelFileError, UnsupportedModel, UnsupportedKvType, MemoryLimitError or DeviceError.
         """
         self._llama = LlamaContext(path, config, progress, flash=flash)
         self.context = self._llama.context
@@ -117,6 +117,8 @@ class ContiguousEngine:
             bytes_used=min(n_used * self._llama.bytes_per_token, reserved),
             bytes_resident=reserved,
             bytes_contiguous_would_reserve=reserved,
+            type_k=self._llama.types.k,
+            type_v=self._llama.types.v,
         )
 
     def close(self) -> None:

@@ -29,6 +29,10 @@ class MemoryLimitError(OctavoError):
     """What was asked for does not fit the memory of the machine or device."""
 
 
+class UnsupportedKvType(OctavoError):
+    """The keys or values of this model cannot be stored in the number format that was asked for."""
+
+
 class DeviceError(OctavoError):
     """The device does not exist, or cannot run the model."""
 

@@ -22,9 +22,9 @@ class FlashAttention:
         self._slots = builder.input_1d(ggml.I64, self._n_tokens)
         self._parts: list[Part] = []
         row = 0
-        for segment in segments:
+        for index, segment in enumerate(segments):
             mask = builder.input_2d(ggml.F16, len(segment.keys.positions), segment.n_tokens)
-            self._parts.append(Part(row, segment.n_tokens, segment.keys.spans, mask))
+            self._parts.append(Part(index, row, 0, segment.n_tokens, segment.keys.spans, mask, is_flash=True))
             row += segment.n_tokens
 
     def store(self, layer: int, plan: Attention, k: int, v: int) -> None:
@@ -57,9 +57,10 @@ class FlashAttention:
 
     def _stretch(self, tensor: int, head_dim: int, n_head_kv: int, span: Span) -> int:
         """Consecutive slots of K or V, head by head: [D, n, HK]."""
-        row = ggml.head(tensor).nb[1]
+        head = ggml.head(tensor)
+        row, head_bytes = head.nb[1], ggml.row_size(head.type, head_dim)
         stretch: int = ggml.view_3d(
-            self._b.context, tensor, head_dim, span.n_slots, n_head_kv, row, head_dim * 2, span.first_slot * row
+            self._b.context, tensor, head_dim, span.n_slots, n_head_kv, row, head_bytes, span.first_slot * row
         )
         return stretch
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import NamedTuple
 
 
@@ -29,6 +30,12 @@ class FreeSpace:
         """Whether an extent begins with this block."""
         return block in self._length_at
 
+    def holds(self, start: int, length: int) -> bool:
+        """Whether `length` consecutive blocks from `start` on are all free, found in O(extents)."""
+        return length == 0 or any(
+            first <= start and start + length <= first + n for first, n in self._length_at.items()
+        )
+
     def longest(self) -> Extent:
         """The longest extent, the lowest among equals. There must be a free block."""
         start, length = max(self._length_at.items(), key=lambda item: (item[1], -item[0]))
@@ -50,6 +57,13 @@ class FreeSpace:
         self.n_blocks -= 1
         return block
 
+    def take_stretch(self, start: int, length: int) -> None:
+        """Take `length` consecutive blocks from `start` on; they must be free."""
+        first = next(first for first, n in self._length_at.items() if first <= start < first + n)
+        self.take(first, start - first)
+        for block in range(start + 1, start + length):
+            self.take(block)
+
     def put(self, block: int) -> None:
         """Make a block free again, joined with the extents on both sides."""
         start = self._start_before.pop(block, block)
@@ -57,6 +71,13 @@ class FreeSpace:
         end = block + 1 + self._length_at.pop(block + 1, 0)
         self._add(start, end)
         self.n_blocks += 1
+
+    def copy(self) -> FreeSpace:
+        """The same free blocks, to be changed apart."""
+        space = copy.copy(self)
+        space._length_at = self._length_at.copy()
+        space._start_before = self._start_before.copy()
+        return space
 
     def extents(self) -> list[Extent]:
         """All extents, in order."""

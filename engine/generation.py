@@ -6,7 +6,7 @@ events back to text (streaming detokeniser, stop strings).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from engine.detokenizer import Detokenizer
 from engine.interface import Engine
@@ -130,7 +130,7 @@ class TextGeneration:
                 text="".join(answer.pieces),
                 token_ids=tuple(answer.token_ids),
                 reason=reason,
-                stats=event.stats,
+                stats=replace(event.stats, generated_tokens=len(answer.token_ids)),
                 kv=self._engine.kv_stats(),
             )
         )

@@ -22,7 +22,7 @@ _Bool = ctypes.c_bool
 _Text = ctypes.c_char_p
 
 # Tensor types (enum ggml_type).
-F32, F16, I32, I64 = 0, 1, 26, 27
+F32, F16, Q8_0, I32, I64 = 0, 1, 8, 26, 27
 
 # Kinds of device (enum ggml_backend_dev_type).
 DEVICE_CPU, DEVICE_GPU, DEVICE_IGPU, DEVICE_ACCEL = 0, 1, 2, 3
@@ -30,6 +30,7 @@ DEVICE_CPU, DEVICE_GPU, DEVICE_IGPU, DEVICE_ACCEL = 0, 1, 2, 3
 BUFFER_USAGE_WEIGHTS = 1
 STATUS_SUCCESS = 0
 PREC_F32 = 10
+HINT_HADAMARD = 1
 
 
 class InitParams(ctypes.Structure):
@@ -60,6 +61,20 @@ class DeviceProps(ctypes.Structure):
         ("type", _Int),
         ("device_id", _Text),
         ("caps", DeviceCaps),
+    )
+
+
+class ComputePlan(ctypes.Structure):
+    """struct ggml_cplan: how the CPU computes a graph. work_data: memory of `work_size` bytes that the caller gives."""
+
+    _fields_ = (
+        ("work_size", _Size),
+        ("work_data", _Pointer),
+        ("n_threads", _Int),
+        ("threadpool", _Pointer),
+        ("abort_callback", _Pointer),
+        ("abort_callback_data", _Pointer),
+        ("use_ref", _Bool),
     )
 
 
@@ -95,6 +110,9 @@ set_output = _declare("set_output", None, _Pointer)
 nbytes = _declare("nbytes", _Size, _Pointer)
 get_data = _declare("get_data", _Pointer, _Pointer)
 type_name = _declare("type_name", _Text, _Int)
+is_contiguous = _declare("is_contiguous", _Bool, _Pointer)
+blck_size = _declare("blck_size", _Int64, _Int)
+row_size = _declare("row_size", _Size, _Int, _Int64)
 
 # Operations
 get_rows = _declare("get_rows", _Pointer, _Pointer, _Pointer, _Pointer)
@@ -102,7 +120,9 @@ set_rows = _declare("set_rows", _Pointer, _Pointer, _Pointer, _Pointer, _Pointer
 add = _declare("add", _Pointer, _Pointer, _Pointer, _Pointer)
 mul = _declare("mul", _Pointer, _Pointer, _Pointer, _Pointer)
 mul_mat = _declare("mul_mat", _Pointer, _Pointer, _Pointer, _Pointer)
+mul_mat_set_hint = _declare("mul_mat_set_hint", None, _Pointer, _Int)
 rms_norm = _declare("rms_norm", _Pointer, _Pointer, _Pointer, _Float)
+swiglu = _declare("swiglu", _Pointer, _Pointer, _Pointer)
 swiglu_split = _declare("swiglu_split", _Pointer, _Pointer, _Pointer, _Pointer)
 rope_ext = _declare("rope_ext", _Pointer, _Pointer, _Pointer, _Pointer, _Pointer, _Int, _Int, _Int, *([_Float] * 6))
 soft_max_ext = _declare("soft_max_ext", _Pointer, _Pointer, _Pointer, _Pointer, _Float, _Float)
@@ -113,6 +133,7 @@ cont_3d = _declare("cont_3d", _Pointer, _Pointer, _Pointer, _Int64, _Int64, _Int
 cpy = _declare("cpy", _Pointer, _Pointer, _Pointer, _Pointer)
 cast = _declare("cast", _Pointer, _Pointer, _Pointer, _Int)
 concat = _declare("concat", _Pointer, _Pointer, _Pointer, _Pointer, _Int)
+acc_inplace = _declare("acc_inplace", _Pointer, _Pointer, _Pointer, _Pointer, _Size, _Size, _Size, _Size)
 set_inplace = _declare("set_inplace", _Pointer, _Pointer, _Pointer, _Pointer, _Size, _Size, _Size, _Size)
 permute = _declare("permute", _Pointer, _Pointer, _Pointer, _Int, _Int, _Int, _Int)
 transpose = _declare("transpose", _Pointer, _Pointer, _Pointer)
@@ -156,6 +177,13 @@ backend_reg_dev_get = _declare("backend_reg_dev_get", _Pointer, _Pointer, _Size)
 backend_reg_by_name = _declare("backend_reg_by_name", _Pointer, _Text)
 backend_reg_get_proc_address = _declare("backend_reg_get_proc_address", _Pointer, _Pointer, _Text)
 backend_free = _declare("backend_free", None, _Pointer)
+
+# Memory for the nodes of a graph, and the CPU's way of computing them
+gallocr_new = _declare("gallocr_new", _Pointer, _Pointer)
+gallocr_alloc_graph = _declare("gallocr_alloc_graph", _Bool, _Pointer, _Pointer)
+gallocr_free = _declare("gallocr_free", None, _Pointer)
+graph_plan = _declare("graph_plan", ComputePlan, _Pointer, _Int, _Pointer)
+graph_compute = _declare("graph_compute", _Int, _Pointer, ctypes.POINTER(ComputePlan))
 
 # Scheduler: runs each node of a graph on the first backend that can
 backend_sched_new = _declare(

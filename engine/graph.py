@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from engine import ggml
 from engine.attention import AttentionOps, make_attention
+from engine.attention_choice import AttentionChoice
 from engine.batch import Batch
 from engine.blocks import BLOCK_SIZE
 from engine.graph_builder import GraphBuilder, Input
 from engine.kv_pool import KvLayout, KvPool
+from engine.packed_attention import QUERY_BLOCK
 from engine.plan import Attention, FeedForward, Linear, ModelPlan, Norm
 from engine.weights import Weights
 
@@ -42,12 +44,13 @@ class ForwardGraph:
 
 def max_nodes(plan: ModelPlan, layout: KvLayout, n_sequences: int, n_tokens: int) -> int:
     """Room that the graph of a batch can need at most, in tensors: views and inputs included."""
-    per_sequence = 24 + 8 * layout.max_spans
+    per_part = 24 + 8 * layout.max_spans
+    n_parts = n_sequences + (n_tokens // QUERY_BLOCK if layout is KvLayout.PACKED else 0)
     writes = 4 * (n_tokens // BLOCK_SIZE + 2 * n_sequences)  # V is copied span by span, at worst block by block
-    return (len(plan.layers) + 1) * (64 + per_sequence * n_sequences + writes)
+    return (len(plan.layers) + 1) * (80 + per_part * n_parts + writes)
 
 
-def build_graph(plan: ModelPlan, weights: Weights, pool: KvPool, batch: Batch) -> ForwardGraph:
+def build_graph(plan: ModelPlan, weights: Weights, pool: KvPool, batch: Batch, choice: AttentionChoice) -> ForwardGraph:
     """Build the graph for batches shaped like `batch`. It is neither allocated nor run here."""
     n_sequences = max(map(len, batch.groups))
     builder = GraphBuilder(max_nodes=max_nodes(plan, pool.layout, n_sequences, len(batch.tokens)))
@@ -56,7 +59,7 @@ def build_graph(plan: ModelPlan, weights: Weights, pool: KvPool, batch: Batch) -
     positions = builder.input_1d(ggml.I32, n_tokens)
     output_rows = builder.input_1d(ggml.I32, len(batch.output_rows)) if batch.output_rows else None
     attention = tuple(
-        make_attention(builder, pool, plan.layers[group.layers[0]].attention, segments)
+        make_attention(builder, pool, plan.layers[group.layers[0]].attention, segments, choice)
         for group, segments in zip(plan.kv_groups, batch.groups, strict=True)
     )
     stream = _Stream(plan, weights, builder, positions, attention)
@@ -142,7 +145,11 @@ class _Stream:
 
     def feed_forward(self, x: int, plan: FeedForward) -> int:
         """SwiGLU (arXiv 2002.05202): down(silu(gate x) * up x)."""
-        hidden = ggml.swiglu_split(self.context, self.linear(x, plan.gate), self.linear(x, plan.up))
+        stacked = self.weights.stacked((plan.gate, plan.up))
+        if stacked is not None:
+            hidden = ggml.swiglu(self.context, ggml.mul_mat(self.context, stacked, x))
+        else:
+            hidden = ggml.swiglu_split(self.context, self.linear(x, plan.gate), self.linear(x, plan.up))
         return self.linear(hidden, plan.down)
 
     def linear(self, x: int, plan: Linear, *, weight: int | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Moves sequences in and out of the KV pool: finds their prefix, grows their tables, publishes, forks, releases.
+"""Moves sequences in, through and out of the KV pool: finds prefixes, grows, compacts, publishes, forks, releases.
 
 The one place where block tables, allocators and prefix caches of all KV groups change together. A KV group is
 the set of layers with the same window class and row width; a prefix is known only if every group has its blocks.
@@ -6,10 +6,12 @@ the set of layers with the same window class and row width; a prefix is known on
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from engine.blocks import BlockAllocator, BlockCopy, BlockTable
+from engine.compaction import CompactionPolicy, Move, can_pay, choose_move, displaced, moved
 from engine.prefix_cache import CachedBlock, HashFunction, PrefixCache, blake2b_16, block_digest
 from engine.sequence import Priority, Sequence
 
@@ -35,13 +37,15 @@ class KvManager:
         n_groups: int = 1,
         extra_key: bytes = b"",
         hash_function: HashFunction = blake2b_16,
+        compaction: CompactionPolicy | None = None,
     ) -> None:
-        """Manage `n_blocks` blocks in each of `n_groups` groups."""
+        """Manage `n_blocks` blocks in each of `n_groups` groups; without a policy, no sequence is moved."""
         self.n_blocks = n_blocks
         self.block_size = block_size
         self.groups = tuple(BlockAllocator(n_blocks, PrefixCache(len(Priority))) for _ in range(n_groups))
         self._extra_key = extra_key
         self._hash = hash_function
+        self._compaction = compaction
 
     @property
     def n_used(self) -> int:
@@ -101,11 +105,12 @@ class KvManager:
                 return False
         return True
 
-    def capacity(self, sequence: Sequence) -> int:
-        """How many more tokens of the sequence have, or could be given, slots now."""
+    def capacity(self, sequence: Sequence, *, evicting: bool = True) -> int:
+        """How many more tokens of the sequence have, or could be given, slots now; maybe without an eviction."""
         capacities = []
         for group, table in zip(self.groups, sequence.tables, strict=True):
-            n_blocks = group.n_available - self._must_copy(group, table, sequence.n_computed)
+            n_blocks = group.n_available if evicting else group.n_free
+            n_blocks -= self._must_copy(group, table, sequence.n_computed)
             slots = len(table) * self.block_size - sequence.n_computed
             capacities.append(slots + n_blocks * self.block_size if n_blocks >= 0 else 0)
         return min(capacities)
@@ -128,6 +133,35 @@ class KvManager:
                 table.extend(group.allocate(n_blocks - len(table), after=table.last, reach=len(table) // SKIP))
         return copies
 
+    def compact(self, sequence: Sequence) -> list[BlockCopy]:
+        """Move a sequence that decodes, and has a slot for its next token, into consecutive blocks where that pays.
+
+        Returns the copies to do before anything is written. Until the sequence publishes again, its full blocks can
+        be found where they were: they hold what they should even if the copies fail.
+        """
+        policy = self._compaction
+        if policy is None or sequence.n_computed < sequence.compact_from:
+            return []
+        if all(table.n_runs == 1 for table in sequence.tables):
+            return []
+        sequence.compact_from = sequence.n_computed + policy.interval
+        n_steps = policy.payback_steps
+        if sequence.request.max_tokens is not None:
+            n_steps = min(n_steps, sequence.request.max_tokens - sequence.n_generated)
+        copies: list[BlockCopy] = []
+        for index, table in enumerate(sequence.tables):
+            if can_pay(table, sequence.n_computed + 1, n_steps, policy):
+                move = self._best_move(sequence, index, n_steps, policy)
+                if move is not None:
+                    copies += self._move(sequence, index, move)
+        return copies
+
+    def trim(self, sequence: Sequence, n_tokens: int) -> None:
+        """Give back the blocks behind the first `n_tokens` tokens, which nobody else refers to."""
+        for group, table in zip(self.groups, sequence.tables, strict=True):
+            for block in reversed(table.truncate(-(-n_tokens // self.block_size))):
+                group.release(block)
+
     def publish(self, sequence: Sequence) -> None:
         """Offer the blocks that became full to all sequences. Call it after `n_computed` grew."""
         n_full = sequence.n_computed // self.block_size
@@ -135,9 +169,11 @@ class KvManager:
             return
         self._extend_hashes(sequence, n_full)
         for group, table, chain in zip(self.groups, sequence.tables, sequence.chains, strict=True):
-            # Where another sequence's block was first and is evicted by now, ours takes its place.
+            # Where another block was first, but is evicted by now or used by nobody, ours takes its place.
             while chain and not chain[-1].published:
                 chain.pop()
+            for i, entry in enumerate(chain):
+                group.stand_in(entry, table[i], sequence.request.priority)
             for i in range(len(chain), n_full):
                 chain.append(
                     group.cache.publish(
@@ -161,14 +197,10 @@ class KvManager:
 
     def release(self, sequence: Sequence) -> None:
         """Drop all references of a sequence, from the tail to the head; its full blocks stay cached."""
-        for group, table, chain in zip(self.groups, sequence.tables, sequence.chains, strict=True):
+        for index, table in enumerate(sequence.tables):
             blocks = table.truncate(0)
-            for i in reversed(range(len(blocks))):
-                group.release(blocks[i])
-                if i < len(chain) and chain[i].block != blocks[i]:
-                    # Our own block was a duplicate, but the later ones hang on the winner: it must outlive them.
-                    group.cache.touch(chain[i], sequence.request.priority)
-            chain.clear()
+            self._release_blocks(sequence, index, blocks, kept=())
+            sequence.chains[index].clear()
 
     def check_integrity(self, live: Iterable[Sequence]) -> None:
         """Assert that the tables of the live sequences account for every block; walks everything."""
@@ -180,6 +212,51 @@ class KvManager:
                 assert len(table) * self.block_size >= sequence.n_computed
                 assert len(chain) == sequence.n_computed // self.block_size
                 assert all(entry.tokens == self._block_tokens(sequence, i) for i, entry in enumerate(chain))
+
+    def _best_move(self, sequence: Sequence, index: int, n_steps: int, policy: CompactionPolicy) -> Move | None:
+        """Where to move a sequence, if it pays: into free blocks, or else into those that would be evicted next."""
+        group, table = self.groups[index], sequence.tables[index]
+        n_kept = sum(group.is_shared(block) for block in table)  # at the head: behind a private block all are private
+        n_moved = len(table) - n_kept
+        for n_evicted in (0, n_moved):
+            space = group.space(n_evicted)
+            if n_moved > 0 and space.n_blocks > 0:
+                move = choose_move(
+                    table,
+                    n_kept,
+                    space,
+                    group.run_start(space, n_moved),
+                    n_positions=sequence.n_computed + 1,
+                    n_steps=n_steps,
+                    n_evicted=n_evicted,
+                    policy=policy,
+                )
+                if move is not None:
+                    return move
+        return None
+
+    def _move(self, sequence: Sequence, index: int, move: Move) -> list[BlockCopy]:
+        group, table = self.groups[index], sequence.tables[index]
+        copies = []
+        for offset, (first_block, n_blocks) in displaced(table, move):
+            group.allocate_stretch(move.start + offset, n_blocks)
+            copies.append(BlockCopy(index, first_block, move.start + offset, n_blocks))
+        blocks = list(table)
+        after = moved(table, move)
+        table.truncate(0)
+        table.extend(after)
+        self._release_blocks(sequence, index, blocks, kept=after)
+        return copies
+
+    def _release_blocks(self, sequence: Sequence, index: int, blocks: list[int], kept: Iterable[int]) -> None:
+        """Drop a table's references to `blocks`, from the tail to the head, but for those `kept` at their place."""
+        group, chain = self.groups[index], sequence.chains[index]
+        for i, (block, block_after) in reversed(list(enumerate(itertools.zip_longest(blocks, kept)))):
+            if block != block_after:
+                group.release(block)
+            if i < len(chain) and chain[i].block != block:
+                # Our own block was a duplicate, but the later ones hang on the winner: it must outlive them.
+                group.cache.touch(chain[i], sequence.request.priority)
 
     def _longest_chain(self, cache: PrefixCache, sequence: Sequence) -> list[CachedBlock]:
         chain: list[CachedBlock] = []

@@ -3,8 +3,9 @@
 Two layouts, chosen per device by engine/paged.py; S is the number of slots, D the head size,
 H the number of KV heads, dimensions in ggml's order:
 
-    PACKED  K [D, S, H]   one head after the other, so that a head's keys are one F16 matrix
-            V [S, D*H]    transposed, so that probabilities times values is a matrix product
+    PACKED  K [D, S, H]   one head after the other, so that a head's keys are one matrix
+            V [S, D*H]    transposed, so that probabilities times values is a matrix product; always F16, because
+                          a token's values lie apart, and a q8_0 block is written whole
     ROWS    K [D*H, S]    one token after the other, as flash attention kernels want it
             V [D*H, S]
 
@@ -17,12 +18,15 @@ import ctypes
 import enum
 import mmap
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from engine import ggml
 from engine.blocks import BlockCopy
+from engine.config import KvType
 from engine.devices import Device
 from engine.errors import MemoryLimitError
+from engine.kv_types import KvTypes, ggml_type, head_bytes
 from engine.plan import KvGroup
 
 _TILE = 64
@@ -36,6 +40,10 @@ class KvLayout(enum.Enum):
 
     PACKED = "packed"
     ROWS = "rows"
+
+    def types(self, wanted: KvType) -> KvTypes:
+        """What a pool of this layout stores when keys and values are wanted as `wanted`."""
+        return KvTypes(wanted, KvType.F16 if self is KvLayout.PACKED else wanted)
 
     @property
     def padding(self) -> int:
@@ -56,29 +64,43 @@ class KvLayout(enum.Enum):
         return 8 if self is KvLayout.PACKED else 1
 
 
-def bytes_per_slot(groups: tuple[KvGroup, ...]) -> int:
-    """Bytes of one token's K and V in all layers."""
-    return sum(len(group.layers) * group.n_head_kv * (group.head_dim_k + group.head_dim_v) * 2 for group in groups)
+def bytes_per_slot(groups: tuple[KvGroup, ...], types: KvTypes) -> int:
+    """Bytes of one token's K and V in all layers. Raises UnsupportedKvType when a head is no whole number of blocks."""
+    return sum(
+        len(group.layers)
+        * group.n_head_kv
+        * (head_bytes(types.k, group.head_dim_k) + head_bytes(types.v, group.head_dim_v))
+        for group in groups
+    )
 
 
 class KvPool:
-    """K and V of every layer of one loaded model, in F16.
+    """K and V of every layer of one loaded model.
 
-    k, v: tensor of each layer, indexed by layer number. stride: slots per tensor, padding included.
+    k, v: tensor of each layer, indexed by layer number. types: what they hold. stride: slots per tensor, padding
+    included.
     """
 
     def __init__(
-        self, groups: tuple[KvGroup, ...], n_blocks: int, block_size: int, layout: KvLayout, device: Device
+        self,
+        groups: tuple[KvGroup, ...],
+        n_blocks: int,
+        block_size: int,
+        layout: KvLayout,
+        device: Device,
+        kv_type: KvType = KvType.F16,
     ) -> None:
         """Reserve address space for `n_blocks` blocks; on the CPU no memory is committed yet.
 
-        Raises MemoryLimitError when the device refuses the allocation.
+        kv_type: wanted for keys and values; `types` is what the layout makes of it.
+        Raises MemoryLimitError when the device refuses the allocation, UnsupportedKvType as `bytes_per_slot` does.
         """
         self.layout = layout
+        self.types = layout.types(kv_type)
         self.block_size = block_size
         self.n_slots = n_blocks * block_size
         self.stride = _odd_tiles(self.n_slots + layout.padding)
-        self.bytes_per_slot = bytes_per_slot(groups)
+        self.bytes_per_slot = bytes_per_slot(groups, self.types)
         self._groups = groups
         n_layers = sum(len(group.layers) for group in groups)
         self._context = ggml.init(ggml.InitParams(ggml.tensor_overhead() * 2 * n_layers, None, True))
@@ -102,12 +124,13 @@ class KvPool:
 
     def _new_tensor(self, head_dim: int, n_head_kv: int, *, is_value: bool) -> int:
         tensor: int
+        number_type = ggml_type(self.types.v if is_value else self.types.k)
         if self.layout is KvLayout.ROWS:
-            tensor = ggml.new_tensor_2d(self._context, ggml.F16, head_dim * n_head_kv, self.stride)
+            tensor = ggml.new_tensor_2d(self._context, number_type, head_dim * n_head_kv, self.stride)
         elif is_value:
-            tensor = ggml.new_tensor_2d(self._context, ggml.F16, self.stride, head_dim * n_head_kv)
+            tensor = ggml.new_tensor_2d(self._context, number_type, self.stride, head_dim * n_head_kv)
         else:
-            tensor = ggml.new_tensor_3d(self._context, ggml.F16, head_dim, self.stride, n_head_kv)
+            tensor = ggml.new_tensor_3d(self._context, number_type, head_dim, self.stride, n_head_kv)
         return tensor
 
     def _map_memory(self, device: Device) -> int:
@@ -135,30 +158,45 @@ class KvPool:
             return int(ggml.backend_buffer_get_size(self._buffer))
         return _resident_bytes(self._address, len(self._mapping))
 
-    def add_copy(self, context: int, graph: int, copy: BlockCopy) -> None:
-        """Append to `graph` the copy of a whole block in every layer of its group."""
+    def add_copies(self, context: int, graph: int, copies: Sequence[BlockCopy]) -> None:
+        """Append to `graph` the copies, one after the other, in every layer of their group."""
         value_axis = 0 if self.layout is KvLayout.PACKED else 1
-        for layer in self._groups[copy.group].layers:
-            for tensor, slot_axis in ((self.k[layer], 1), (self.v[layer], value_axis)):
-                source = self._block_view(context, tensor, slot_axis, copy.source)
-                target = self._block_view(context, tensor, slot_axis, copy.target)
-                ggml.build_forward_expand(graph, ggml.cpy(context, source, target))
+        for index, group in enumerate(self._groups):
+            own = [copy for copy in copies if copy.group == index]
+            for layer in group.layers if own else ():
+                self._add_tensor_copies(context, graph, own, self.k[layer], 1)
+                self._add_tensor_copies(context, graph, own, self.v[layer], value_axis)
 
-    def _block_view(self, context: int, tensor: int, slot_axis: int, block: int) -> int:
-        head = ggml.head(tensor)
-        slot = block * self.block_size
-        ne = list(head.ne)
-        ne[slot_axis] = self.block_size
-        view: int = ggml.view_3d(
-            context, tensor, ne[0], ne[1], ne[2], head.nb[1], head.nb[2], slot * head.nb[slot_axis]
-        )
-        return view
+    def _add_tensor_copies(
+        self, context: int, graph: int, copies: Sequence[BlockCopy], tensor: int, slot_axis: int
+    ) -> None:
+        halves = _as_halves(context, tensor)
+        head = ggml.head(halves)
+        ne, nb = list(head.ne[:3]), list(head.nb)
+        for copy in copies:
+            ne[slot_axis] = copy.n_blocks * self.block_size
+            source, target = (
+                ggml.view_3d(context, halves, *ne, nb[1], nb[2], block * self.block_size * nb[slot_axis])
+                for block in (copy.source, copy.target)
+            )
+            ggml.build_forward_expand(graph, ggml.cpy(context, source, target))
 
     def close(self) -> None:
         """Give the memory back."""
         ggml.backend_buffer_free(self._buffer)
         ggml.free(self._context)
         self._mapping = None
+
+
+def _as_halves(context: int, tensor: int) -> int:
+    """A tensor whose bytes are taken for F16: Metal has no copy from q8_0 to q8_0."""
+    head = ggml.head(tensor)
+    ne, nb = head.ne, head.nb
+    halves: int = ggml.view_3d(context, tensor, ne[0], ne[1], ne[2], nb[1], nb[2], 0)
+    view = ggml.head(halves)
+    view.ne[0] = ggml.row_size(head.type, ne[0]) // 2
+    view.type, view.nb[0] = ggml.F16, 2
+    return halves
 
 
 def _round_up(value: int, step: int) -> int:

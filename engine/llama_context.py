@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from engine.config import EngineConfig
+from engine.config import EngineConfig, KvType
 from engine.devices import Device, find_device
-from engine.errors import MemoryLimitError, ModelFileError, UnsupportedModel
+from engine.errors import MemoryLimitError, ModelFileError, UnsupportedKvType, UnsupportedModel
 from engine.gguf_file import GgufFile, LongArray
+from engine.kv_types import KvTypes, ggml_type, head_bytes
 from engine.memory import available_memory, choose_context
 from engine.native import LOG_ERROR, LOG_INFO, captured_log, llama, reason_in
 from engine.printable import printable, quoted
@@ -25,13 +26,17 @@ CHUNK = 512
 _RESERVED = re.compile(r"(?:KV|RS) buffer size = +([\d.]+) MiB")
 """How llama.cpp 0.3.36 logs each buffer that it allocates for keys and values or for recurrent states."""
 
+_REFUSED_TYPE = re.compile(r"V cache (?:requires|was requested)|cache type \S+ with block size")
+"""How llama.cpp 0.3.36 logs that it cannot store keys or values as it was told to."""
+
 
 class LlamaContext:
     """Owns llama.cpp's model and context, and knows which tokens the cache holds.
 
     context: tokens the sequence can hold. context_train: tokens the model was trained for.
     n_vocab: length of a row of logits. held: token ids whose K and V
-    are in the cache, in position order. bytes_per_token: see `kv_bytes_per_token`. bytes_reserved: what
+    are in the cache, in position order. types: what keys and values are stored as.
+    bytes_per_token: see `kv_bytes_per_token`. bytes_reserved: what
     llama.cpp allocated for the cache; it fills it with zeros, so all of it is resident from the start.
     """
 
@@ -40,8 +45,9 @@ class LlamaContext:
     ) -> None:
         """Load the file at `path` and reserve the window; `progress` receives the fraction that is loaded.
 
-        flash: flash attention on or off; None is llama.cpp's choice.
-        Raises ModelFileError, UnsupportedModel, MemoryLimitError or DeviceError.
+        flash: flash attention on or off; None is llama.cpp's choice, which is on where values are quantized.
+        Without flash attention it keeps values in F16.
+        Raises ModelFileError, UnsupportedModel, UnsupportedKvType, MemoryLimitError or DeviceError.
         """
         self._context = self._model = None
         self.held: list[int] = []
@@ -50,7 +56,8 @@ class LlamaContext:
         available = available_memory()
         self._model = _load_model(file, device, progress)
         try:
-            self.bytes_per_token = kv_bytes_per_token(file)
+            self.types = KvTypes(config.kv_type, KvType.F16 if flash is False else config.kv_type)
+            self.bytes_per_token = kv_bytes_per_token(file, self.types)
             self.n_vocab: int = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(self._model))
             self._window: int = llama.llama_model_n_swa(self._model)
             if device.kind == "cpu":  # weights mapped from the file count as available, but are needed
@@ -59,7 +66,9 @@ class LlamaContext:
                 available = find_device(config.device).memory_free
             self.context_train: int = llama.llama_model_n_ctx_train(self._model)
             self.context = choose_context(config.context, self.context_train, max(1, self.bytes_per_token), available)
-            self._context, self.bytes_reserved = _new_context(self._model, self.context, config.threads, flash)
+            self._context, self.bytes_reserved = _new_context(
+                self._model, self.context, self.types, config.threads, flash
+            )
             self._memory = llama.llama_get_memory(self._context)
             if llama.llama_model_has_encoder(self._model) or not self._memory:
                 raise UnsupportedModel(
@@ -114,11 +123,12 @@ class LlamaContext:
         self._context = self._model = None
 
 
-def kv_bytes_per_token(file: GgufFile) -> int:
-    """Bytes of K and V of one token in F16, over all layers, from the metadata of the file.
+def kv_bytes_per_token(file: GgufFile, types: KvTypes) -> int:
+    """Bytes of K and V of one token, over all layers, from the metadata of the file.
 
     Exact for plain attention; an upper bound where layers hold only a window, or share or compress their
     K and V. 0 for a recurrent model. The defaults are those of llama.cpp (load_hparams in llama-model.cpp).
+    Raises UnsupportedKvType when a head is no whole number of blocks.
     """
     n_layers = _per_layer(file, "block_count", 0)[0]
     n_heads = _per_layer(file, "attention.head_count", 0)
@@ -126,10 +136,11 @@ def kv_bytes_per_token(file: GgufFile) -> int:
     n_kv_heads = _per_layer(file, "attention.head_count_kv", n_heads[0])
     if len(n_kv_heads) == 1:
         n_kv_heads *= n_layers
-    row = (
-        _per_layer(file, "attention.key_length", head_dim)[0] + _per_layer(file, "attention.value_length", head_dim)[0]
-    )
-    return sum(n_kv_heads) * row * 2
+    if not any(n_kv_heads):
+        return 0
+    head_dim_k = _per_layer(file, "attention.key_length", head_dim)[0]
+    head_dim_v = _per_layer(file, "attention.value_length", head_dim)[0]
+    return sum(n_kv_heads) * (head_bytes(types.k, head_dim_k) + head_bytes(types.v, head_dim_v))
 
 
 def _per_layer(file: GgufFile, key: str, default: int) -> tuple[int, ...]:
@@ -163,17 +174,22 @@ def _load_model(file: GgufFile, device: Device, progress: Callable[[float], None
     return int(model)
 
 
-def _new_context(model: int, n_tokens: int, threads: int | None, flash: bool | None) -> tuple[int, int]:
+def _new_context(model: int, n_tokens: int, types: KvTypes, threads: int | None, flash: bool | None) -> tuple[int, int]:
     """Reserve a window of `n_tokens`; returns the context and the bytes of its cache."""
     params = llama.llama_context_default_params()
     params.n_ctx = n_tokens
     params.n_batch = params.n_ubatch = CHUNK
     params.n_threads = params.n_threads_batch = threads or usable_cores()
     params.swa_full = False
+    params.type_k, params.type_v = ggml_type(types.k), ggml_type(types.v)
     if flash is not None:
         params.flash_attn_type = llama.LLAMA_FLASH_ATTN_TYPE_ENABLED if flash else llama.LLAMA_FLASH_ATTN_TYPE_DISABLED
     with captured_log(LOG_INFO) as log:
         context = llama.llama_init_from_model(model, params)
+    if not context and any(map(_REFUSED_TYPE.search, log)):
+        raise UnsupportedKvType(
+            f"llama.cpp cannot store this model's keys and values as {types.k}: use --kv-type {KvType.F16}."
+        )
     if not context:
         errors = [line for line in log if "failed" in line]
         raise MemoryLimitError(

@@ -13,6 +13,7 @@ from engine.config import EngineConfig
 from engine.errors import OctavoError, PromptError
 from engine.printable import quoted
 from engine.sequence import FinishReason, KvStats, PrefillEvent, Priority, SamplingParams, SequenceStats
+from engine.tuning import TuningReport
 
 
 class Role(enum.StrEnum):
@@ -102,11 +103,13 @@ class Loaded:
 
     engine: "paged" or "contiguous". context: tokens one sequence can hold.
     notice: a sentence for the user, such as why this is not the engine they expected.
+    tuning: what was measured on this machine while loading, None if nothing was.
     """
 
     engine: str
     context: int
     notice: str | None
+    tuning: TuningReport | None
 
 
 @dataclass(frozen=True)

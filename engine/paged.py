@@ -8,8 +8,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.batch import Batch, Segment, key_view, write_spans
-from engine.blocks import BLOCK_SIZE, BlockTable
+from engine.attention_choice import AttentionChoice
+from engine.batch import Reading
+from engine.blocks import BLOCK_SIZE
+from engine.compaction import CompactionPolicy
 from engine.config import EngineConfig
 from engine.devices import Device, find_device
 from engine.errors import OctavoError
@@ -20,10 +22,13 @@ from engine.kv_pool import KvLayout, KvPool, bytes_per_slot
 from engine.memory import available_memory, choose_context
 from engine.plan import ModelPlan
 from engine.sampling import Sampler, check_sampling
-from engine.scheduler import Scheduler, SchedulerStats
+from engine.scheduler import Scheduler
+from engine.scheduler_stats import SchedulerStats
 from engine.sequence import KvStats, Request, Sequence, TokenEvent
-from engine.step_plan import Chunk, StepPlan
-from engine.threads import usable_cores
+from engine.speculation import Speculation, verify
+from engine.step_batch import make_batch
+from engine.step_plan import StepPlan
+from engine.tuner import Tuner
 from engine.weights import Weights, prefers_copy
 
 _POOL_CONTEXTS = 4
@@ -34,6 +39,9 @@ _MAX_SEQUENCES = 16
 
 _LOADED = 0.95
 """Fraction of the loading progress that belongs to the weights; the rest is the pool and the device."""
+
+_LOADED_TO_MEASURE = 0.5
+"""The same when settings are measured afterwards."""
 
 
 class PagedEngine:
@@ -49,23 +57,28 @@ class PagedEngine:
         *,
         layout: KvLayout | None = None,
         n_blocks: int | None = None,
-        token_budget: int = 512,
+        token_budget: int | None = None,
+        speculate: bool = True,
+        choice: AttentionChoice | None = None,
     ) -> None:
         """Load the model file at `path`; `progress` receives the fraction that is done, from 0 to 1.
 
         layout: of the pool, None is the device's. n_blocks: of the pool, None follows memory and context.
-        token_budget: most tokens of one step. Raises ModelFileError, UnsupportedModel, MemoryLimitError or DeviceError.
+        token_budget: most tokens of one step. speculate: verify draft tokens where that is faster.
+        choice: of attention on the CPU. None of these two, and of the threads, is what was measured (engine/tuner.py).
+        Raises ModelFileError, UnsupportedModel, UnsupportedKvType, MemoryLimitError or DeviceError.
         """
         file = GgufFile.open(path)
         self._plan = plan = ModelPlan.from_gguf(file)
         device = find_device(config.device)
         layout = layout or (KvLayout.PACKED if device.kind == "cpu" else KvLayout.ROWS)
-        token_bytes = bytes_per_slot(plan.kv_groups) + _gathered_bytes(plan)
+        token_bytes = bytes_per_slot(plan.kv_groups, layout.types(config.kv_type)) + _gathered_bytes(plan)
         available = _memory_for_kv(file, device)
         self.context_train = plan.context_train
         self.context = choose_context(config.context, plan.context_train, token_bytes, available)
         n_blocks = n_blocks or _pool_blocks(self.context, token_bytes, available, device)
-        max_sequences = min(_MAX_SEQUENCES, token_budget)
+        tuner = Tuner(file, plan, device, layout, config)
+        loaded = _LOADED_TO_MEASURE if tuner.measures else _LOADED
         with contextlib.ExitStack() as stack:
             weights = stack.enter_context(
                 contextlib.closing(
@@ -73,13 +86,17 @@ class PagedEngine:
                         file,
                         plan,
                         device,
-                        lambda done: progress(done * _LOADED),
+                        lambda done: progress(done * loaded),
                         copied=prefers_copy(file, device, available),
                     )
                 )
             )
+            tuning = tuner.tune(weights, lambda done: progress(loaded + done * (_LOADED - loaded)))
+            self.tuning_report = tuner.report
+            token_budget = token_budget or tuning.chunk_tokens
+            max_sequences = min(_MAX_SEQUENCES, token_budget)
             self._pool = stack.enter_context(
-                contextlib.closing(KvPool(plan.kv_groups, n_blocks, BLOCK_SIZE, layout, device))
+                contextlib.closing(KvPool(plan.kv_groups, n_blocks, BLOCK_SIZE, layout, device, config.kv_type))
             )
             self._forward = stack.enter_context(
                 contextlib.closing(
@@ -88,19 +105,23 @@ class PagedEngine:
                         weights,
                         self._pool,
                         device,
-                        n_threads=config.threads or usable_cores(),
+                        n_threads=tuning.threads,
                         max_sequences=max_sequences,
                         max_tokens=token_budget,
+                        choice=choice or tuning.attention,
                     )
                 )
             )
             self._native = stack.pop_all()
+        self._reading = Reading(layout.padding, layout.merge_limit, layout.max_spans)
         self._scheduler = Scheduler(
             n_blocks=n_blocks,
             context=self.context,
             token_budget=token_budget,
             max_sequences=max_sequences,
             n_groups=len(plan.kv_groups),
+            compaction=CompactionPolicy(self._reading),
+            speculation=Speculation() if speculate else None,
         )
         self._samplers: dict[int, Sampler] = {}
         """By sequence id, from an answer's first token to its last."""
@@ -152,6 +173,8 @@ class PagedEngine:
             bytes_used=stats.blocks_used * block_bytes,
             bytes_resident=self._pool.bytes_resident(),
             bytes_contiguous_would_reserve=self.context * self._pool.bytes_per_slot,
+            type_k=self._pool.types.k,
+            type_v=self._pool.types.v,
         )
 
     def scheduler_stats(self) -> SchedulerStats:
@@ -164,16 +187,26 @@ class PagedEngine:
             sampler.close()
         self._native.close()
 
-    def _run(self, plan: StepPlan) -> dict[int, int]:
-        """Compute a plan; returns the token that each sampling sequence drew, by sequence id."""
+    def _run(self, plan: StepPlan) -> dict[int, list[int]]:
+        """Compute a plan; returns the tokens that each sampling sequence drew, by sequence id."""
         self._forward.copy_blocks(plan.copies)
-        logits = self._forward.run(self._batch(plan.chunks))
-        sampling = [chunk for chunk in plan.chunks if chunk.samples]
-        sampled: dict[int, int] = {}
-        for row, chunk in enumerate(sampling):
-            assert logits is not None
-            for sequence in chunk.samples:
-                sampled[sequence.sequence_id] = self._sample(sequence, logits[row])
+        batch = make_batch(
+            plan.chunks,
+            len(self._plan.kv_groups),
+            self._reading,
+            shares_prefixes=self._pool.layout is KvLayout.PACKED,
+        )
+        logits = self._forward.run(batch)
+        sampled: dict[int, list[int]] = {}
+        first_row = 0
+        for chunk in plan.chunks:
+            if chunk.samples:
+                assert logits is not None
+                rows = logits[first_row : first_row + 1 + len(chunk.draft)]
+                first_row += len(rows)
+                for sequence in chunk.samples:
+                    draws = (self._sample(sequence, row) for row in rows)
+                    sampled[sequence.sequence_id] = verify(chunk.draft, draws, sequence.request.stop_tokens)
         return sampled
 
     def _sample(self, sequence: Sequence, logits: NDArray[np.float32]) -> int:
@@ -187,42 +220,6 @@ class PagedEngine:
             )
             self._samplers[sequence.sequence_id] = sampler
         return sampler.sample(logits)
-
-    def _batch(self, chunks: list[Chunk]) -> Batch:
-        tokens: list[int] = []
-        positions: list[int] = []
-        output_rows: list[int] = []
-        for chunk in chunks:
-            stop = chunk.start + chunk.n_tokens
-            tokens.extend(chunk.sequence.token_ids[chunk.start : stop])
-            positions.extend(range(chunk.start, stop))
-            if chunk.samples:
-                output_rows.append(len(tokens) - 1)
-        return Batch(
-            tokens=np.array(tokens, np.int32),
-            positions=np.array(positions, np.int32),
-            groups=tuple(
-                tuple(self._segment(chunk, chunk.sequence.tables[group]) for chunk in chunks)
-                for group in range(len(self._plan.kv_groups))
-            ),
-            output_rows=tuple(output_rows),
-        )
-
-    def _segment(self, chunk: Chunk, table: BlockTable) -> Segment:
-        layout, runs = self._pool.layout, table.runs()
-        return Segment(
-            start=chunk.start,
-            n_tokens=chunk.n_tokens,
-            writes=write_spans(runs, BLOCK_SIZE, chunk.start, chunk.n_tokens),
-            keys=key_view(
-                runs,
-                BLOCK_SIZE,
-                chunk.start + chunk.n_tokens,
-                padding=layout.padding,
-                merge_limit=layout.merge_limit,
-                max_spans=layout.max_spans,
-            ),
-        )
 
     def _closing_samplers(self, events: list[Event]) -> list[Event]:
         """Pass events on, and free the samplers of the answers that they end."""

@@ -11,6 +11,7 @@ that no sequence refers to are evicted: worst retention class first, then least 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import struct
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -119,6 +120,22 @@ class PrefixCache:
         if entry in order:
             del order[entry]
             self._evictable[entry.retention][entry] = None
+
+    def next_evicted(self, n: int) -> list[int]:
+        """The first `n` blocks that would be evicted, in that order."""
+        entries = (entry for order in reversed(self._evictable) for entry in order)
+        return [entry.block for entry in itertools.islice(entries, n)]
+
+    def replace_block(self, entry: CachedBlock, block: int) -> int:
+        """Let another block of the same content, which is in use, stand for an entry; returns the one before.
+
+        No sequence may refer to the one before.
+        """
+        del self._evictable[entry.retention][entry]
+        before, entry.block = entry.block, block
+        del self._by_block[before]
+        self._by_block[block] = entry
+        return before
 
     def evict(self) -> int:
         """Forget the least valuable unreferenced block and return its id. There must be one."""

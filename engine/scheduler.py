@@ -9,6 +9,8 @@ Everything follows one order, the rank: interactive before background, then firs
   its full blocks in the prefix cache and finds them there when it is admitted again.
 - Admission: only the first in line, once the pool can hold all its known tokens beside those of the running
   sequences, and not while a running sequence is computing the very block that it needs next.
+- Drafts: a sequence that decodes alone may verify draft tokens, from budget and free blocks that are left over. In a
+  batch, the others would wait for them at every step, and their tokens make use of the machine already.
 
 The first sequence in rank can preempt all others and fits the pool alone (`submit` sees to it), so every step
 makes progress. The caller runs the plan and samples; the scheduler never sees a tensor.
@@ -20,35 +22,19 @@ import itertools
 import time
 from bisect import insort
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Sequence as SequenceOf
 
 from engine.blocks import BLOCK_SIZE
+from engine.compaction import CompactionPolicy
 from engine.errors import MemoryLimitError
 from engine.interface import Event
 from engine.kv_manager import KnownPrefix, KvManager
 from engine.prefix_cache import HashFunction, blake2b_16
 from engine.requests import check_request
+from engine.scheduler_stats import SchedulerStats
 from engine.sequence import FinishReason, PrefillEvent, Priority, Request, Sequence, SequenceStatus, TokenEvent
+from engine.speculation import Speculation
 from engine.step_plan import Chunk, StepPlan
-
-
-class SchedulerStats(NamedTuple):
-    """State and history of a scheduler. Blocks are summed over KV groups; tokens and events since the start.
-
-    reused/computed: prompt tokens found in the prefix cache / run. recomputed: tokens run again after a
-    preemption, in no other figure.
-    """
-
-    n_running: int
-    n_waiting: int
-    blocks_total: int
-    blocks_used: int
-    blocks_cached: int
-    reused_tokens: int
-    computed_tokens: int
-    recomputed_tokens: int
-    evictions: int
-    preemptions: int
 
 
 class Scheduler:
@@ -65,12 +51,16 @@ class Scheduler:
         n_groups: int = 1,
         extra_key: bytes = b"",
         hash_function: HashFunction = blake2b_16,
+        compaction: CompactionPolicy | None = None,
+        speculation: Speculation | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Schedule over a pool of `n_blocks` blocks in each of `n_groups` KV groups.
 
         context: tokens of one sequence, prompt and answer together. token_budget: tokens of one step.
         max_sequences: sequences running at a time, at most `token_budget`. extra_key: see `block_digest`.
+        compaction: when scattered sequences are moved together; None is never.
+        speculation: chooses the drafts, None is without.
         """
         if max_sequences > token_budget:
             raise ValueError("a step must have room for one token of every running sequence")
@@ -80,6 +70,7 @@ class Scheduler:
             n_groups=n_groups,
             extra_key=extra_key,
             hash_function=hash_function,
+            compaction=compaction,
         )
         self.context = context
         self.token_budget = token_budget
@@ -88,12 +79,14 @@ class Scheduler:
         self.window = min(context, n_blocks * block_size + 1)
         self.running: list[Sequence] = []
         self.waiting: list[Sequence] = []
+        self._speculation = speculation
         self._clock = clock
+        self._scheduled_at = 0.0
         self._live: dict[int, list[Sequence]] = {}
         """Unfinished sequences of each request, by index."""
         self._request_ids = itertools.count(1)
         self._sequence_ids = itertools.count(1)
-        self._reused = self._computed = self._recomputed = self._preemptions = 0
+        self._reused = self._computed = self._recomputed = self._preemptions = self._drafted = self._accepted = 0
 
     def submit(self, request: Request) -> int:
         """Put a request in line and return its id.
@@ -148,6 +141,7 @@ class Scheduler:
         """Plan one step, or None if there is nothing to do."""
         if not self.has_work():
             return None
+        self._scheduled_at = self._clock()
         self._preempt_background()
         plan = StepPlan()
         prompt_budget = self.token_budget - sum(sequence.n_remaining == 1 for sequence in self.running)
@@ -161,12 +155,14 @@ class Scheduler:
                     prompt_budget -= n_tokens
                 self._plan_chunk(plan, sequence, n_tokens)
             prompt_budget -= self._admit(plan, priority, prompt_budget)
+        self._add_draft(plan)
         return plan
 
-    def complete(self, plan: StepPlan, sampled: Mapping[int, int]) -> list[Event]:
-        """Take in the results of a plan: `sampled` has the token of every sequence in a chunk's `samples`, by id.
+    def complete(self, plan: StepPlan, sampled: Mapping[int, SequenceOf[int]]) -> list[Event]:
+        """Take in the results of a plan: `sampled` has the tokens of every sequence in a chunk's `samples`, by id.
 
-        Sequences that were cancelled meanwhile are passed over.
+        There is one token, or with a draft the accepted ones and the one after them. Sequences that were cancelled
+        meanwhile are passed over.
         """
         now = self._clock()
         events: list[Event] = []
@@ -174,16 +170,23 @@ class Scheduler:
             sequence = chunk.sequence
             if sequence.status is not SequenceStatus.RUNNING:
                 continue
-            self._advance(sequence, chunk.n_tokens)
+            if self._speculation is not None and chunk is plan.lone_decode:
+                drawn = sampled[sequence.sequence_id]
+                self._speculation.observe(sequence, chunk.draft, drawn, now - self._scheduled_at)
+                self._drafted += len(chunk.draft)
+                sequence.n_drafted += len(chunk.draft)
+                self.kv.trim(sequence, chunk.start + len(drawn))
+            self._advance(sequence, chunk.n_own)
             if sequence.n_generated == 0:
                 done = sequence.n_computed
-                events.append(PrefillEvent(sequence.request_id, done, sequence.n_prompt, sequence.n_reused))
+                n_reused = min(sequence.n_reused, chunk.start)  # after a preemption, some may be computed again
+                events.append(PrefillEvent(sequence.request_id, done, sequence.n_prompt, n_reused))
             for sibling in chunk.samples[1:]:
                 if sibling.status is SequenceStatus.FORKING:
                     self._fork(sequence, sibling)
             for drawer in chunk.samples:
                 if drawer.status is SequenceStatus.RUNNING:
-                    events.append(self._append(drawer, sampled[drawer.sequence_id], now))
+                    events += self._extend(drawer, sampled[drawer.sequence_id], now)
         return events
 
     def stats(self) -> SchedulerStats:
@@ -200,6 +203,8 @@ class Scheduler:
             recomputed_tokens=self._recomputed,
             evictions=sum(group.cache.n_evicted for group in groups),
             preemptions=self._preemptions,
+            drafted_tokens=self._drafted,
+            accepted_tokens=self._accepted,
         )
 
     def check_integrity(self) -> None:
@@ -229,10 +234,25 @@ class Scheduler:
                 plan.copies += self.kv.grow(sequence, n_tokens)
         if n_tokens == 0:
             return
+        if sequence.n_remaining == 1:
+            plan.copies += self.kv.compact(sequence)
         samples: tuple[Sequence, ...] = ()
         if n_tokens == sequence.n_remaining:
             samples = (sequence, *self._forking_from(sequence, plan))
         plan.chunks.append(Chunk(sequence, sequence.n_computed, n_tokens, samples))
+
+    def _add_draft(self, plan: StepPlan) -> None:
+        """Let a sequence that decodes alone verify draft tokens, within its answer's limits."""
+        chunk = plan.lone_decode
+        if self._speculation is None or chunk is None:
+            return
+        sequence = chunk.sequence
+        n_slots = self.kv.capacity(sequence, evicting=False)
+        draft = self._speculation.draft(sequence, min(self.token_budget, sequence.n_left(self.window), n_slots) - 1)
+        if draft:
+            n_tokens = 1 + len(draft)
+            plan.copies += self.kv.grow(sequence, n_tokens)
+            plan.chunks[0] = chunk._replace(n_tokens=n_tokens, draft=draft)
 
     def _forking_from(self, sequence: Sequence, plan: StepPlan) -> list[Sequence]:
         """The siblings that draw their first token with `sequence`; those that find no place wait in line."""
@@ -333,6 +353,19 @@ class Scheduler:
         self._count_reuse(sibling)
         insort(self.running, sibling, key=lambda s: s.rank)
 
+    def _extend(self, sequence: Sequence, tokens: SequenceOf[int], now: float) -> list[TokenEvent]:
+        """Add drawn tokens up to the end of the answer; all but the last are accepted drafts, so computed already."""
+        events = []
+        for number, token in enumerate(tokens, 1):
+            events.append(self._append(sequence, token, now))
+            if sequence.status is SequenceStatus.FINISHED:
+                break
+            if number < len(tokens):
+                self._advance(sequence, 1)
+                sequence.n_accepted += 1
+                self._accepted += 1
+        return events
+
     def _append(self, sequence: Sequence, token: int, now: float) -> TokenEvent:
         """Add a drawn token to its sequence, and end the answer where it must end."""
         if sequence.first_token_at is None:
@@ -341,7 +374,7 @@ class Scheduler:
             return self._finish(sequence, FinishReason.STOP)
         sequence.last_token_at = now
         sequence.token_ids.append(token)
-        if len(sequence.token_ids) == self.window or sequence.n_generated == sequence.request.max_tokens:
+        if sequence.n_left(self.window) == 0:
             return self._finish(sequence, FinishReason.LENGTH, token)
         return TokenEvent(sequence.request_id, sequence.index, token)
 

@@ -7,9 +7,12 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from engine.config import KvType
+
 if TYPE_CHECKING:  # they need numpy, and the app imports this module without it
     from engine.blocks import BlockTable
     from engine.prefix_cache import CachedBlock
+    from engine.speculation import Drafter
 
 
 class Priority(enum.IntEnum):
@@ -69,6 +72,7 @@ class SequenceStats:
     decode_s: from the first token to the last.
     blocks_used: KV blocks that the unfinished answers of the request referred to when this one ended, shared ones
     counted once.
+    drafted/accepted: draft tokens that were verified / that became tokens of the answer.
     """
 
     prompt_tokens: int
@@ -79,6 +83,8 @@ class SequenceStats:
     prefill_s: float
     decode_s: float
     blocks_used: int
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 class TokenEvent(NamedTuple):
@@ -110,6 +116,7 @@ class KvStats(NamedTuple):
 
     bytes_used: blocks in use, times the bytes of a block. bytes_resident: physical memory behind the pool.
     bytes_contiguous_would_reserve: what a contiguous cache of the same window holds from the start.
+    type_k, type_v: what keys and values are stored as.
     """
 
     block_size: int
@@ -120,6 +127,8 @@ class KvStats(NamedTuple):
     bytes_used: int
     bytes_resident: int
     bytes_contiguous_would_reserve: int
+    type_k: KvType
+    type_v: KvType
 
 
 class SequenceStatus(enum.Enum):
@@ -142,6 +151,9 @@ class Sequence:
     tables: one block table per KV group.
     hashes: digest of each full block of `token_ids` that was hashed so far, in order.
     chains: per KV group, the prefix cache's entry of each full block that is in the pool, in order.
+    compact_from: while n_computed is below, nobody asks again whether its blocks should be moved together.
+    n_drafted, n_accepted: draft tokens verified so far, and those that became tokens of the answer.
+    drafter: what Speculation keeps for this sequence, once it decodes alone.
     """
 
     sequence_id: int
@@ -160,6 +172,10 @@ class Sequence:
     last_token_at: float | None = None
     hashes: list[bytes] = field(default_factory=list)
     chains: SequenceOf[list[CachedBlock]] = ()
+    compact_from: int = 0
+    n_drafted: int = 0
+    n_accepted: int = 0
+    drafter: Drafter | None = None
 
     @property
     def n_prompt(self) -> int:
@@ -175,6 +191,11 @@ class Sequence:
     def n_remaining(self) -> int:
         """Known tokens that are not in the pool: 1 for a sequence that decodes."""
         return len(self.token_ids) - self.n_computed
+
+    def n_left(self, window: int) -> int:
+        """Tokens that the answer may still get, where a sequence holds at most `window` tokens."""
+        in_window, wanted = window - len(self.token_ids), self.request.max_tokens
+        return in_window if wanted is None else min(in_window, wanted - self.n_generated)
 
     @property
     def rank(self) -> tuple[Priority, int]:
@@ -194,4 +215,6 @@ class Sequence:
             prefill_s=first - started if first is not None and started is not None else 0.0,
             decode_s=last - first if first is not None and last is not None else 0.0,
             blocks_used=blocks_used,
+            drafted_tokens=self.n_drafted,
+            accepted_tokens=self.n_accepted,
         )

@@ -14,12 +14,20 @@ class Chunk(NamedTuple):
 
     samples: the sequences that draw a token from the logits of the chunk's last row. Nobody in mid-prompt,
     else the sequence itself, followed by those that fork from it when a prompt with several answers is complete.
+    draft: the last of the tokens, if they are guesses behind the sequence's own. Then every row from its last own
+    token on has logits, and a token is drawn from each, up to the first that differs from the draft.
     """
 
     sequence: Sequence
     start: int
     n_tokens: int
     samples: tuple[Sequence, ...]
+    draft: tuple[int, ...] = ()
+
+    @property
+    def n_own(self) -> int:
+        """Tokens that belong to the sequence, and are no guesses."""
+        return self.n_tokens - len(self.draft)
 
 
 @dataclass
@@ -36,3 +44,12 @@ class StepPlan:
     def n_tokens(self) -> int:
         """Tokens of all chunks."""
         return sum(chunk.n_tokens for chunk in self.chunks)
+
+    @property
+    def lone_decode(self) -> Chunk | None:
+        """The only chunk, if it goes on with an answer that has begun."""
+        if len(self.chunks) != 1:
+            return None
+        [chunk] = self.chunks
+        is_decode = chunk.n_own == 1 and chunk.sequence.n_generated > 0
+        return chunk if is_decode and chunk.sequence.n_remaining == 1 else None

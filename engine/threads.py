@@ -1,4 +1,4 @@
-"""How many threads a forward pass should use: one per physical performance core that this process may use.
+"""How many threads a forward pass should use: as a rule one per physical performance core that this process may use.
 
 A second thread on a core, or one on an efficiency core, makes the others wait at every barrier of the graph.
 """
@@ -27,10 +27,22 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+def usable_processors() -> int:
+    """Logical processors that this process may use, at least 1: of every kind, hyper-threads counted."""
+    if sys.platform == "linux":
+        return linux_usable_processors(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def linux_usable_cores(affinity: Set[int], root: Path = ROOT) -> int:
     """`usable_cores` for a process that may run on the logical processors `affinity`, from the files below `root`."""
     cores = {_siblings(cpu, root) for cpu in _performance_cpus(affinity, root)}
     return max(1, min([len(cores), *_quotas(root)]))
+
+
+def linux_usable_processors(affinity: Set[int], root: Path = ROOT) -> int:
+    """`usable_processors` for a process that may run on `affinity`, from the files below `root`."""
+    return max(1, min([len(affinity), *_quotas(root)]))
 
 
 def _performance_cpus(affinity: Set[int], root: Path) -> Set[int]:

@@ -65,13 +65,7 @@ def _listen(connection: AppConnection, inbox: Inbox) -> None:
 
 
 def _prepare_environment() -> None:
-    """Settings that count only when they are made before native code is loaded.
-
-    GOMP_SPINCOUNT: threads of the OpenMP build wait by spinning; with the default count a decode step takes
-    seconds while other programs use the cores, with this one it is as fast when idle and stays usable.
-    GGML_NO_BACKTRACE: a failed assertion would start a debugger to print a trace, and take long over it.
-    """
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    """Before native code is loaded: a failed assertion would start a debugger to print a trace, which takes long."""
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 
 
@@ -106,8 +100,8 @@ def _load(load: Load, connection: AppConnection) -> tuple[Loaded, TextGeneration
         with contextlib.suppress(OSError):  # the parent is gone, and the listener is about to end the process
             connection.send((Loading(fraction),))
 
-    engine, notice = load_engine(load.path, load.config, report)
-    return Loaded(engine.name, engine.context, notice), TextGeneration(engine, Tokenizer(load.path))
+    engine, notice, tuning = load_engine(load.path, load.config, report)
+    return Loaded(engine.name, engine.context, notice, tuning), TextGeneration(engine, Tokenizer(load.path))
 
 
 def _run(generation: TextGeneration, connection: AppConnection, inbox: Inbox) -> None:

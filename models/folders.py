@@ -23,6 +23,11 @@ def models_folder() -> Path:
     return data_folder() / "models"
 
 
+def cache_folder() -> Path:
+    """What can be made again at some cost in time. Moved by OCTAVO_CACHE_DIR."""
+    return _moved("OCTAVO_CACHE_DIR") or platformdirs.user_cache_path(_APP, appauthor=False)
+
+
 def _moved(variable: str) -> Path | None:
     value = os.environ.get(variable)
     return Path(value).expanduser() if value else None

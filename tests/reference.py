@@ -11,15 +11,16 @@ import numpy as np
 
 from engine.native import llama
 
-F32, F16 = 0, 1
+F32, F16, Q8_0 = 0, 1, 8
 """Types of the KV cache (enum ggml_type)."""
 
 
 class LlamaDecode:
     """llama_decode of one sequence, in one process with the code under test.
 
-    flash: flash attention. kv_type: F32 or F16. extra_bufts: let llama.cpp repack weights for this CPU, which
-    changes the order of additions.
+    flash: flash attention. kv_type: of keys and values; v_type: of the values where it is another one, as it must be
+    for Q8_0 without flash attention. extra_bufts: let llama.cpp repack weights for this CPU, which changes the order
+    of additions.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class LlamaDecode:
         n_ctx: int = 256,
         flash: bool = False,
         kv_type: int = F32,
+        v_type: int | None = None,
         threads: int = 1,
         extra_bufts: bool = False,
     ) -> None:
@@ -42,7 +44,7 @@ class LlamaDecode:
         params.n_ctx = params.n_batch = params.n_ubatch = n_ctx
         params.n_threads = params.n_threads_batch = threads
         params.flash_attn_type = int(flash)
-        params.type_k = params.type_v = kv_type
+        params.type_k, params.type_v = kv_type, kv_type if v_type is None else v_type
         self._context = llama.llama_init_from_model(self._model, params)
         if not self._context:
             llama.llama_model_free(self._model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,8 @@ def test_unknown_device() -> None:
         ("--context", "99999999999999999999"),
         ("--threads", "0"),
         ("--engine", "steam"),
+        ("--kv-type", "q4_0"),
+        ("--kv-type", ""),
         ("--batch", "/nowhere/prompts.jsonl"),
     ],
 )
@@ -131,6 +134,12 @@ def test_nonsense_values_are_usage_errors(option: str, value: str) -> None:
     result = CliRunner().invoke(command, ["run", "Hi", option, value])
     assert result.exit_code == 2
     assert option in result.output
+
+
+def test_a_model_whose_heads_q8_0_cannot_store(tiny_model: Callable[..., Path]) -> None:
+    line = sentence("run", str(tiny_model(tokenizer="gpt2")), "Hi", "--raw", "--kv-type", "q8_0")
+    assert "16 values" in line
+    assert "--kv-type f16" in line
 
 
 def test_wrong_command_lines() -> None:

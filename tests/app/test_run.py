@@ -20,6 +20,8 @@ KEYS = {
     "reused_tokens",
     "computed_tokens",
     "generated_tokens",
+    "drafted_tokens",
+    "accepted_tokens",
     "ttft_s",
     "prefill_tok_s",
     "decode_tok_s",
@@ -28,7 +30,15 @@ KEYS = {
     "model",
     "kv",
 }
-KV_KEYS = {"block_size", "blocks_used", "bytes_used", "bytes_resident", "bytes_contiguous_would_reserve"}
+KV_KEYS = {
+    "block_size",
+    "blocks_used",
+    "bytes_used",
+    "bytes_resident",
+    "bytes_contiguous_would_reserve",
+    "type_k",
+    "type_v",
+}
 
 
 def test_the_answer_and_nothing_else_goes_to_standard_output() -> None:
@@ -56,6 +66,18 @@ def test_json_has_exactly_the_documented_keys(starter_path: Path) -> None:
     assert answer["prefill_tok_s"] > 0
     assert answer["decode_tok_s"] > 0
     assert 0 < answer["kv"]["bytes_used"] <= answer["kv"]["bytes_contiguous_would_reserve"]
+    assert (answer["kv"]["type_k"], answer["kv"]["type_v"]) == ("f16", "f16")
+    assert result.stderr == ""
+
+
+def test_keys_in_q8_0_are_said_and_take_less() -> None:
+    result = octavo("run", *ENDLESS, "--max-tokens", "12", "--json", "--kv-type", "q8_0", "--device", "CPU")
+    answer = json.loads(result.stdout)
+    assert answer["text"] == " 13 14 15 16"
+    assert (answer["kv"]["type_k"], answer["kv"]["type_v"]) == ("q8_0", "f16")
+    assert answer["kv"]["bytes_used"] == answer["kv"]["blocks_used"] * 16 * 30 * 3 * (68 + 128)
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("octavo: Keys are stored as q8_0, values as f16: ")
 
 
 def test_several_answers_as_json_are_lists() -> None:

@@ -10,6 +10,7 @@ import hashlib
 from collections import defaultdict
 from typing import Any, NamedTuple
 
+from engine.blocks import BlockCopy
 from engine.interface import Event
 from engine.kv_manager import KvManager
 from engine.scheduler import Scheduler
@@ -55,11 +56,45 @@ class FakePool:
         self.block_size = block_size
         self.slots: dict[int, Slot] = {}
 
-    def copy(self, source: int, target: int) -> None:
-        for i in range(self.block_size):
+    def copy(self, source: int, target: int, n_blocks: int) -> None:
+        for i in range(n_blocks * self.block_size):
             slot = self.slots.get(source * self.block_size + i)
             if slot is not None:
                 self.slots[target * self.block_size + i] = slot
+
+
+class Guesses:
+    """Stands in for Speculation: drafts of any length, right for a while, as chance (a digest of the history) has it.
+
+    Looks at the room that is left when a draft is asked for.
+    """
+
+    def __init__(self) -> None:
+        self.kv: KvManager | None = None
+        self.n_evicted = 0
+        self.draft_given: tuple[int, ...] = ()
+
+    def draft(self, sequence: Sequence, limit: int) -> tuple[int, ...]:
+        assert self.kv is not None
+        assert sequence.n_remaining == 1
+        for group, table in zip(self.kv.groups, sequence.tables, strict=True):
+            n_free_slots = (len(table) + group.n_free) * self.kv.block_size - sequence.n_computed
+            assert 0 <= limit < n_free_slots, "a draft would evict"
+        self.n_evicted = sum(group.cache.n_evicted for group in self.kv.groups)
+        chance = digest(sequence.token_ids)
+        history = list(sequence.token_ids)
+        for i in range(min(limit, chance[0] % 7)):
+            right = next_token(history, sequence.index)
+            history.append(right if i < chance[1] % 7 else (right + 1) % VOCABULARY)
+        self.draft_given = tuple(history[len(sequence.token_ids) :])
+        return self.draft_given
+
+    def observe(self, sequence: Sequence, draft: tuple[int, ...], drawn: list[int], seconds: float) -> None:
+        assert sequence.n_remaining == 1
+        assert draft == self.draft_given
+        assert 1 <= len(drawn) <= 1 + len(draft)
+        assert tuple(drawn[:-1]) == draft[: len(drawn) - 1]
+        assert seconds == 1
 
 
 class Answer(NamedTuple):
@@ -70,9 +105,13 @@ class Answer(NamedTuple):
 class FakeEngine:
     """Runs plans against fake pools, and checks on the way what must hold for every plan."""
 
-    def __init__(self, **options: Any) -> None:
-        self.scheduler = Scheduler(**options, clock=lambda: float(len(self.plans)))
+    def __init__(self, *, guesses: Guesses | None = None, **options: Any) -> None:
+        speculation: Any = guesses
+        self.scheduler = Scheduler(**options, speculation=speculation, clock=lambda: float(len(self.plans)))
         self.kv: KvManager = self.scheduler.kv
+        self.guesses = guesses
+        if guesses is not None:
+            guesses.kv = self.kv
         self.pools = [FakePool(self.kv.block_size) for _ in self.kv.groups]
         self.answers: dict[tuple[int, int], Answer] = defaultdict(lambda: Answer([], []))
         self.requests: dict[int, Request] = {}
@@ -107,7 +146,7 @@ class FakeEngine:
         return plan
 
     def _count(self, plan: StepPlan) -> None:
-        for sequence, start, n_tokens, _ in plan.chunks:
+        for sequence, start, n_tokens, *_ in plan.chunks:
             if sequence.status is SequenceStatus.RUNNING:
                 self.recomputed += max(0, min(start + n_tokens, self._furthest[sequence.sequence_id]) - start)
 
@@ -143,6 +182,8 @@ class FakeEngine:
         self.scheduler.check_integrity()
         for sequence in self.scheduler.running:
             self.history(sequence, sequence.n_computed)
+            for table in sequence.tables:
+                assert len(table) == -(-sequence.n_computed // self.kv.block_size), "a block without tokens"
 
     def check_idle(self) -> None:
         """Nothing leaked, every answer ended once and is the model's own."""
@@ -153,6 +194,9 @@ class FakeEngine:
         costs = [cost for answer in self.answers.values() for _, cost in answer.ends]
         assert stats.reused_tokens == sum(cost.reused_tokens for cost in costs)
         assert stats.computed_tokens == sum(cost.computed_tokens for cost in costs)
+        assert stats.drafted_tokens == sum(cost.drafted_tokens for cost in costs)
+        assert stats.accepted_tokens == sum(cost.accepted_tokens for cost in costs)
+        assert all(cost.accepted_tokens <= min(cost.drafted_tokens, cost.generated_tokens) for cost in costs)
         for request_id, request in self.requests.items():
             for index in range(request.n):
                 tokens, ends = self.answers[request_id, index]
@@ -175,17 +219,25 @@ class FakeEngine:
             if sequence not in planned and sequence.n_remaining == 1:
                 assert self.kv.capacity(sequence) == 0
         assert all(chunk.n_tokens > 0 for chunk in plan.chunks)
+        for chunk in plan.chunks:
+            if chunk.draft:
+                assert self.guesses is not None
+                assert len(plan.chunks) == 1, "a draft beside another sequence"
+                assert chunk.n_tokens <= chunk.sequence.n_left(self.scheduler.window)
+                assert self.guesses.n_evicted == sum(group.cache.n_evicted for group in self.kv.groups)
         admitted = [s for s in line if s.status is SequenceStatus.RUNNING]
         assert all(s.rank < other.rank for s in admitted for other in self.scheduler.waiting), "overtaken in line"
 
-    def _run(self, plan: StepPlan) -> dict[int, int]:
+    def _run(self, plan: StepPlan) -> dict[int, list[int]]:
         for copy in plan.copies:
-            self.pools[copy.group].copy(copy.source, copy.target)
+            self._check_copy(copy)
+            self.pools[copy.group].copy(copy.source, copy.target, copy.n_blocks)
         for i, pool in enumerate(self.pools):
             group = self.kv.groups[i]
             written: set[int] = set()
-            for sequence, start, n_tokens, _ in plan.chunks:
+            for sequence, start, n_tokens, _, draft in plan.chunks:
                 assert start == sequence.n_computed
+                tokens = [*sequence.token_ids, *draft]
                 slots = [int(slot) for slot in sequence.tables[i].slot_mapping(start, start + n_tokens)]
                 assert len(slots) == len(set(slots)) == n_tokens
                 assert written.isdisjoint(slots)
@@ -194,17 +246,32 @@ class FakeEngine:
                     block = slot // pool.block_size
                     assert group.ref_count(block) == 1, "a shared block is written"
                     assert not group.cache.is_published(block), "a published block is written"
-                    pool.slots[slot] = Slot(
-                        sequence.token_ids[position], position, digest(sequence.token_ids[:position])
-                    )
-        sampled: dict[int, int] = {}
-        for sequence, start, n_tokens, samples in plan.chunks:
-            history = self.history(sequence, start + n_tokens)
-            for drawer in samples:
+                    pool.slots[slot] = Slot(tokens[position], position, digest(tokens[:position]))
+        sampled: dict[int, list[int]] = {}
+        for chunk in plan.chunks:
+            history = self.history(chunk.sequence, chunk.start + chunk.n_own)
+            for drawer in chunk.samples:
                 assert drawer.token_ids == history
                 assert drawer.sequence_id not in sampled
-                sampled[drawer.sequence_id] = next_token(history, drawer.index)
+                sampled[drawer.sequence_id] = self._verify(history, chunk.draft, drawer.index)
         return sampled
+
+    def _verify(self, history: list[int], draft: tuple[int, ...], index: int) -> list[int]:
+        """What is drawn as long as the draft is right: a stop token does not keep this model from going on."""
+        drawn = [next_token(history, index)]
+        for drafted in draft:
+            if drawn[-1] != drafted:
+                break
+            drawn.append(next_token([*history, *drawn], index))
+        return drawn
+
+    def _check_copy(self, copy: BlockCopy) -> None:
+        """A copy overwrites nothing that anybody can read, not even itself."""
+        group, size = self.kv.groups[copy.group], copy.n_blocks
+        assert not max(copy.source, copy.target) - min(copy.source, copy.target) < size, "source and target overlap"
+        for block in range(copy.target, copy.target + size):
+            assert group.ref_count(block) <= 1, "a shared block is overwritten"
+            assert not group.cache.is_published(block), "a published block is overwritten"
 
     def _receive(self, events: list[Event]) -> None:
         for event in events:

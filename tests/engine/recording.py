@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.config import EngineConfig
+from engine.config import EngineConfig, KvType
 from engine.paged import PagedEngine
 from engine.sequence import Request, SamplingParams, Sequence, TokenEvent
 
@@ -17,8 +17,10 @@ from engine.sequence import Request, SamplingParams, Sequence, TokenEvent
 class RecordingEngine(PagedEngine):
     """script: the tokens each request is to "draw". rows: the logits seen, per (request id, answer)."""
 
-    def __init__(self, path: Path, *, context: int = 256, threads: int = 1, **options: Any) -> None:
-        config = EngineConfig(context=context, threads=threads, device="CPU")
+    def __init__(
+        self, path: Path, *, context: int = 256, threads: int = 1, kv_type: KvType = KvType.F16, **options: Any
+    ) -> None:
+        config = EngineConfig(context=context, threads=threads, device="CPU", kv_type=kv_type)
         super().__init__(str(path), config, lambda _fraction: None, **options)
         self.script: dict[int, list[int]] = {}
         self.rows: dict[tuple[int, int], list[np.ndarray]] = defaultdict(list)
@@ -50,4 +52,4 @@ class RecordingEngine(PagedEngine):
         drawn = super()._sample(sequence, logits)
         self.rows[sequence.request_id, sequence.index].append(logits.copy())
         script = self.script.get(sequence.request_id)
-        return script[sequence.n_generated] if script else drawn
+        return script[len(self.rows[sequence.request_id, sequence.index]) - 1] if script else drawn

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.batch import FOREIGN, KeyView, Span, key_view, write_spans
+from engine.batch import FOREIGN, KeyView, Reading, Span, key_view, write_spans
 from engine.blocks import BlockTable, Run
 
 SIZE = 4
@@ -20,7 +20,7 @@ def table_of(blocks: list[int]) -> BlockTable:
 
 
 def view_of(runs: list[Run], n_positions: int, merge_limit: float = 1.3, max_spans: int = 8) -> KeyView:
-    return key_view(runs, SIZE, n_positions, padding=PADDING, merge_limit=merge_limit, max_spans=max_spans)
+    return key_view(runs, SIZE, n_positions, Reading(PADDING, merge_limit, max_spans))
 
 
 def slots(spans: tuple[Span, ...]) -> list[int]:

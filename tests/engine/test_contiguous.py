@@ -14,6 +14,7 @@ from engine.contiguous import ContiguousEngine
 from engine.errors import ModelFileError, PromptError
 from engine.gguf_file import GgufFile
 from engine.interface import Event
+from engine.kv_types import KvTypes
 from engine.llama_context import CHUNK, kv_bytes_per_token
 from engine.sequence import FinishReason, PrefillEvent, Priority, Request, SamplingParams, SequenceStats, TokenEvent
 from tests.reference import F16, LlamaDecode
@@ -245,7 +246,7 @@ def test_memory_in_use_follows_the_running_sequence(load: Load, tiny_model: Tiny
     engine.step()
     running = engine.kv_stats()
     assert (running.block_size, running.blocks_total, running.blocks_used, running.blocks_cached) == (1, 256, 30, 0)
-    assert running.bytes_used == 30 * kv_bytes_per_token(GgufFile.open(path)) == 30 * 2 * 2 * (16 + 16) * 2
+    assert running.bytes_used == 30 * kv_bytes_per_token(GgufFile.open(path), KvTypes()) == 30 * 2 * 2 * (16 + 16) * 2
     run(engine)
     ended = engine.kv_stats()
     assert (ended.blocks_used, ended.blocks_cached, ended.bytes_used) == (0, 34, 0)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.config import KvType
 from engine.generation import TextGeneration
 from engine.interface import Event
 from engine.messages import Finished, TextDelta, TextEvent, TextRequest
@@ -61,7 +62,7 @@ class ScriptedEngine:
         return bool(self.scripts)
 
     def kv_stats(self) -> KvStats:
-        return KvStats(16, 1, 1, 0, 0, 0, 1, 1)
+        return KvStats(16, 1, 1, 0, 0, 0, 1, 1, KvType.F16, KvType.F16)
 
     def close(self) -> None:
         pass
@@ -111,6 +112,7 @@ def test_text_is_cut_at_the_first_stop_string(
         finished = own.pop()
         assert isinstance(finished, Finished)
         assert (finished.text, finished.reason) == cut(text, tuple(stop))
+        assert finished.stats.generated_tokens == len(finished.token_ids)
         deltas = [event.text for event in own if isinstance(event, TextDelta)]
         assert len(deltas) == len(own)
         assert all(deltas)

@@ -35,8 +35,7 @@ def run_copies(pool: KvPool, copies: list[BlockCopy]) -> None:
     backend = ggml.backend_dev_init(cpu_device().handle, None)
     scheduler = ggml.backend_sched_new((ctypes.c_void_p * 1)(backend), None, 1, 1024, False, False)
     builder = GraphBuilder(max_nodes=256)
-    for copy in copies:
-        pool.add_copy(builder.context, builder.graph, copy)
+    pool.add_copies(builder.context, builder.graph, copies)
     assert ggml.backend_sched_graph_compute(scheduler, builder.graph) == ggml.STATUS_SUCCESS
     builder.close()
     ggml.backend_sched_free(scheduler)
@@ -51,7 +50,7 @@ def test_a_copied_block_equals_its_source_and_nothing_else_changes(layout: KvLay
     for tensor in tensors:
         contents(tensor)[:] = random.standard_normal(contents(tensor).shape)
     before = [contents(tensor).copy() for tensor in tensors]
-    run_copies(pool, [BlockCopy(0, 2, 5), BlockCopy(0, 5, 0)])
+    run_copies(pool, [BlockCopy(0, 2, 5), BlockCopy(0, 5, 0), BlockCopy(0, 3, 6, n_blocks=2)])
     for tensor, snapshot in zip(tensors, before, strict=True):
         axis = slot_axis(tensor, pool)
         old, new = np.moveaxis(snapshot, axis, 0), np.moveaxis(contents(tensor), axis, 0)
@@ -59,7 +58,8 @@ def test_a_copied_block_equals_its_source_and_nothing_else_changes(layout: KvLay
         assert np.array_equal(new[5 * BLOCK : 6 * BLOCK], source)
         assert np.array_equal(new[:BLOCK], source)
         assert np.array_equal(new[BLOCK : 5 * BLOCK], old[BLOCK : 5 * BLOCK])
-        assert np.array_equal(new[6 * BLOCK :], old[6 * BLOCK :])
+        assert np.array_equal(new[6 * BLOCK : 8 * BLOCK], old[3 * BLOCK : 5 * BLOCK])
+        assert np.array_equal(new[8 * BLOCK :], old[8 * BLOCK :])
     pool.close()
 
 

@@ -13,6 +13,7 @@ import pytest
 from engine.config import EngineConfig
 from engine.errors import MemoryLimitError, ModelFileError, UnsupportedModel
 from engine.gguf_file import GgufFile
+from engine.kv_types import KvTypes
 from engine.llama_context import CHUNK, LlamaContext, kv_bytes_per_token
 from engine.memory import resident_bytes
 from tests.reference import F16, LlamaDecode
@@ -121,7 +122,7 @@ def test_the_whole_window_is_resident_from_the_start(load: Load, starter_path: P
 
 def test_kv_heads_may_differ_between_layers(tiny_model: TinyModel) -> None:
     path = tiny_model(layers=3, head_dim=16, keys={"attention.head_count_kv": [4, 0, 2]})
-    assert kv_bytes_per_token(GgufFile.open(path)) == (4 + 0 + 2) * (16 + 16) * 2
+    assert kv_bytes_per_token(GgufFile.open(path), KvTypes()) == (4 + 0 + 2) * (16 + 16) * 2
 
 
 def test_a_window_larger_than_memory_is_refused(load: Load, starter_path: Path) -> None:

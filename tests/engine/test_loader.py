@@ -16,7 +16,7 @@ UNKNOWN_KEY = {"logit_scale": 0.5}
 
 
 def load(path: Path, kind: EngineKind | None = None, context: int | None = None) -> tuple[str, int, str | None]:
-    engine, notice = load_engine(
+    engine, notice, _ = load_engine(
         str(path), EngineConfig(kind, context=context, threads=1, device="CPU"), lambda _fraction: None
     )
     engine.close()

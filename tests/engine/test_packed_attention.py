@@ -8,20 +8,43 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from engine.attention_inputs import fill_mask, slots_of
-from engine.batch import Segment
+from engine import step_batch
+from engine.attention_inputs import SharedPart, fill_mask, slots_of
+from engine.batch import FOREIGN, Segment
 from engine.packed_attention import PackedAttention
 from tests.engine.recording import RecordingEngine
 
 
+def shared_positions(segment: Segment, part: SharedPart) -> np.ndarray:
+    """The position of each column that a segment of a shared part reads."""
+    assert segment.shared is not None
+    columns = np.full(part.n_columns, FOREIGN, np.int32)
+    columns[: part.n_prefix] = range(segment.shared.n_positions)
+    own = segment.keys.positions
+    columns[part.n_prefix : part.n_prefix + len(own)] = own
+    return columns
+
+
+class Checks(NamedTuple):
+    """The number of sequences of each step, and of each prefix that was read together."""
+
+    steps: list[int]
+    shared: list[int]
+
+
 @pytest.fixture
-def checked_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Compares every input of every step with its definition; holds the number of sequences of each step."""
-    steps: list[int] = []
+def checks(monkeypatch: pytest.MonkeyPatch) -> Checks:
+    """Compares every input of every step with its definition; counts what it sees.
+
+    Every prefix that is shared at all is read together.
+    """
+    seen = Checks([], [])
+    monkeypatch.setattr(step_batch, "SHARED_COLUMNS", 1)
     fill = PackedAttention.fill
 
     def checked(self: PackedAttention, segments: Sequence[Segment]) -> None:
@@ -31,20 +54,25 @@ def checked_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         if self._elements is not None:
             expected = slots[self._scattered][:, None] + self._channel_offsets
             assert np.array_equal(self._elements.array, expected.reshape(-1))
-        for segment, part in zip(segments, self._parts, strict=True):
+        for part in self._parts:
             fresh = np.empty_like(part.mask.array)
-            fill_mask(fresh, segment)
+            if isinstance(part, SharedPart):
+                for i, index in enumerate(part.segments):
+                    fresh[i :: len(part.segments)] = np.where(
+                        shared_positions(segments[index], part) <= segments[index].start, 0, -np.inf
+                    )
+                seen.shared.append(len(part.segments))
+            else:
+                fill_mask(fresh, segments[part.segment], part.first)
             assert np.array_equal(part.mask.array, fresh)
-        steps.append(len(segments))
+        seen.steps.append(len(segments))
 
     monkeypatch.setattr(PackedAttention, "fill", checked)
-    return steps
+    return seen
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_inputs_are_right_whatever_came_before(
-    tiny_model: Callable[..., Path], checked_steps: list[int], seed: int
-) -> None:
+def test_inputs_are_right_whatever_came_before(tiny_model: Callable[..., Path], checks: Checks, seed: int) -> None:
     """Sequences of all lengths start, share prefixes, end and are cancelled over a small, fragmented pool."""
     chance = random.Random(seed)
     paged = RecordingEngine(tiny_model(context=512), n_blocks=40, token_budget=96, context=300)
@@ -63,10 +91,11 @@ def test_inputs_are_right_whatever_came_before(
     paged.run()
     paged._scheduler.check_integrity()
     paged.close()
-    assert max(checked_steps) > 3
+    assert max(checks.steps) > 3
+    assert max(checks.shared) > 2
 
 
-def test_many_scattered_sequences_fit_the_graph(tiny_model: Callable[..., Path], checked_steps: list[int]) -> None:
+def test_many_scattered_sequences_fit_the_graph(tiny_model: Callable[..., Path], checks: Checks) -> None:
     """Sixteen sequences over every second block: without a limit, each would be read in some twenty spans."""
     paged = RecordingEngine(tiny_model(context=512, layers=8), n_blocks=700, context=400)
     allocator = paged._scheduler.kv.groups[0]
@@ -77,4 +106,4 @@ def test_many_scattered_sequences_fit_the_graph(tiny_model: Callable[..., Path],
         paged.follow([(3 * i + number) % 90 for i in range(300)], [1] * 30)
     paged.run()
     paged.close()
-    assert max(checked_steps) == 16
+    assert max(checks.steps) == 16

@@ -17,6 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine import step_batch
+from engine.batch import Batch
+from engine.forward import Forward
 from engine.kv_pool import KvLayout
 from tests.engine.recording import RecordingEngine
 from tests.reference import F16, LlamaDecode
@@ -185,6 +188,44 @@ def test_answers_that_fork_share_their_prompt(tiny_model: Callable[..., Path], l
             assert_close(paged.logits(request, index), expected, SAME_SUM)
 
 
+@pytest.mark.parametrize("shared_columns", [1, 10**9], ids=["cascade", "one by one"])
+def test_different_answers_to_one_prompt(
+    tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, shared_columns: int
+) -> None:
+    """Forks that go their own ways, and a stranger between two pairs: what is shared is read once, the rest is not."""
+    monkeypatch.setattr(step_batch, "SHARED_COLUMNS", shared_columns)
+    path = tiny_model(context=512, heads=4, heads_kv=2)
+    prompt = [(5 * i * i + i) % 90 for i in range(150)]
+    stranger = [(7 * i * i + 3 * i + 1) % 90 for i in range(40)]
+    answers = [[(number * i * i + 5 * i + number) % 90 for i in range(70)] for number in range(5)]
+    groups: list[tuple[int, ...]] = []
+    run = Forward.run
+
+    def noting(self: Forward, batch: Batch) -> Any:
+        groups.extend(dict.fromkeys(s.shared.members for s in batch.groups[0] if s.shared is not None))
+        return run(self, batch)
+
+    monkeypatch.setattr(Forward, "run", noting)
+    with engine(path, context=300, n_blocks=100) as paged:
+        requests = [paged.follow(prompt, answers[0]), paged.follow(prompt, answers[1])]
+        paged.step()
+        paged.step()
+        requests += [
+            paged.follow(stranger, answers[2]),
+            paged.follow(prompt, answers[3]),
+            paged.follow(prompt, answers[4]),
+        ]
+        paged.run()
+        logits = [paged.logits(request) for request in requests]
+    for rows, answer, start in zip(logits, answers, (prompt, prompt, stranger, prompt, prompt), strict=True):
+        expected = forced(path, start, answer, flash=False, n_ctx=512)
+        bound = max(SAME_SUM, 2 * nmse(forced(path, start, answer, flash=True, n_ctx=512), expected))
+        assert_close(rows, expected, bound)
+    assert bool(groups) == (shared_columns == 1)
+    if groups:
+        assert max(map(len, groups)) >= 2
+
+
 @pytest.mark.parametrize("layout", KvLayout)
 def test_scattered_blocks(tiny_model: Callable[..., Path], layout: KvLayout) -> None:
     """A pool whose free blocks are every second one: each block of the sequence is a run of its own."""
@@ -198,6 +239,29 @@ def test_scattered_blocks(tiny_model: Callable[..., Path], layout: KvLayout) -> 
         for block in blocks[::2]:
             allocator.release(block)
         request = paged.follow(prompt, choices(expected))
+        paged.run()
+        assert_close(paged.logits(request), expected, SAME_SUM)
+
+
+@pytest.mark.parametrize("layout", KvLayout)
+def test_moving_a_scattered_sequence_changes_nothing(tiny_model: Callable[..., Path], layout: KvLayout) -> None:
+    """Every block a run of its own while the prompt is computed; then there is room, and the answer begins in one."""
+    path = tiny_model(context=1024)
+    prompt = [(5 * i * i + i) % 90 for i in range(200)]
+    expected = oracle(path, prompt, 40, n_ctx=512)
+    with engine(path, n_blocks=64, layout=layout, context=512) as paged:
+        allocator = paged._scheduler.kv.groups[0]
+        blocks = allocator.allocate(64)
+        for block in blocks[::2]:
+            allocator.release(block)
+        request = paged.follow(prompt, choices(expected))
+        paged.step()
+        for block in blocks[1::2]:
+            allocator.release(block)
+        [sequence] = paged._scheduler.running
+        assert sequence.tables[0].n_runs == 13
+        paged.step()
+        assert sequence.tables[0].n_runs == 1
         paged.run()
         assert_close(paged.logits(request), expected, SAME_SUM)
 

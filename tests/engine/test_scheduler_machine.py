@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from engine.batch import Reading
+from engine.compaction import CompactionPolicy
 from engine.errors import MemoryLimitError, PromptError
 from engine.prefix_cache import blake2b_16
 from engine.sequence import Priority, Request
-from tests.engine.fake_engine import FakeEngine
+from tests.engine.fake_engine import FakeEngine, Guesses
 
 MACHINE_SETTINGS = settings(
     derandomize=True,
@@ -42,6 +45,19 @@ REQUEST = st.builds(
 )
 
 
+EAGER = CompactionPolicy(
+    Reading(padding=1, merge_limit=1.0, max_spans=2),
+    span_columns=1,
+    slot_columns=0,
+    move_columns=0,
+    evicted_columns=0,
+    interval=0,
+)
+"""Moves a sequence whenever that makes fewer runs of it."""
+
+EAGER_BUT_SELDOM = EAGER._replace(reading=Reading(padding=1, merge_limit=1.0, max_spans=1), interval=3)
+
+
 class SharingMachine(RuleBasedStateMachine):
     """Rules without preconditions: each does nothing where it has nothing to do, so that long mixes are common."""
 
@@ -55,9 +71,18 @@ class SharingMachine(RuleBasedStateMachine):
         spare_budget=st.integers(0, 6),
         n_groups=st.sampled_from([1, 1, 2]),
         hash_function=st.sampled_from([blake2b_16, blake2b_16, four_bits]),
+        compaction=st.sampled_from([None, EAGER, EAGER_BUT_SELDOM]),
+        guesses=st.sampled_from([None, Guesses]),
     )
-    def start(self, max_sequences: int, spare_budget: int, **options: Any) -> None:
-        self.engine = FakeEngine(max_sequences=max_sequences, token_budget=max_sequences + spare_budget, **options)
+    def start(
+        self, max_sequences: int, spare_budget: int, guesses: Callable[[], Guesses] | None, **options: Any
+    ) -> None:
+        self.engine = FakeEngine(
+            max_sequences=max_sequences,
+            token_budget=max_sequences + spare_budget,
+            guesses=guesses() if guesses else None,
+            **options,
+        )
 
     @rule(request=REQUEST)
     def submit(self, request: Request) -> None:

@@ -33,27 +33,26 @@ def test_tensors_hold_the_bytes_of_the_file(tiny_model: Callable[..., Path], cop
     file, data = GgufFile.open(path), path.read_bytes()
     plan, weights = ModelPlan.from_gguf(file), load(path, copied=copied)
     parts = {info.name: data[info.offset : info.offset + info.n_bytes] for info in file.tensors.values()}
-    stacked = 0
+    n_stacks = 0
     for layer in plan.layers:
-        linears = (layer.attention.q, layer.attention.k, layer.attention.v)
-        stack = weights.stacked(linears)
-        assert stack is not None
-        assert content(stack) == b"".join(parts.pop(linear.weight) for linear in linears)
-        assert list(ggml.head(stack).ne)[:2] == [linears[0].n_in, sum(linear.n_out for linear in linears)]
-        stacked += 1
+        attention, feed_forward = layer.attention, layer.feed_forward
+        for linears in ((attention.q, attention.k, attention.v), (feed_forward.gate, feed_forward.up)):
+            stack = weights.stacked(linears)
+            assert (stack is not None) == copied
+            if stack is not None:
+                assert content(stack) == b"".join(parts.pop(linear.weight) for linear in linears)
+                assert list(ggml.head(stack).ne)[:2] == [linears[0].n_in, sum(linear.n_out for linear in linears)]
+                n_stacks += 1
     for name, expected in parts.items():
         assert content(weights[name]) == expected
         assert tuple(n for n in ggml.head(weights[name]).ne if n > 1) == file.tensors[name].shape
-    if copied:
-        assert weights.buffer_types == {"CPU": len(parts) + stacked}
-    else:
-        assert weights.buffer_types == {"mapped file": len(parts), "CPU": stacked}
+    assert weights.buffer_types == {"CPU" if copied else "mapped file": len(parts) + n_stacks}
     weights.close()
 
 
 def test_projections_of_different_types_stay_apart(tiny_model: Callable[..., Path]) -> None:
     path = tiny_model(weight_type="F32", tensors={"blk.0.attn_k.weight": np.ones((32, 64), np.float16)})
-    plan, weights = ModelPlan.from_gguf(GgufFile.open(path)), load(path)
+    plan, weights = ModelPlan.from_gguf(GgufFile.open(path)), load(path, copied=True)
     first, second = ((layer.attention.q, layer.attention.k, layer.attention.v) for layer in plan.layers)
     assert weights.stacked(first) is None
     assert weights.stacked(second) is not None
@@ -73,7 +72,7 @@ def test_repacked_where_llama_cpp_repacks(tiny_model: Callable[..., Path], tied:
     ours = set(weights.buffer_types) - {"mapped file", "CPU"}
     assert ours == theirs - {"CPU_Mapped", "CPU"}
     if ours:  # this processor has kernels for repacked Q4_0
-        n_matrices = 2 * 5 + 1  # two layers of stack, output, gate, up, down; and the output, a copy when tied
+        n_matrices = 2 * 4 + 1  # two layers of two stacks, output, down; and the output, a copy when tied
         assert sum(weights.buffer_types[name] for name in ours) == n_matrices
         assert weights.buffer_types["CPU"] == 0
     weights.close()
