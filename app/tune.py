@@ -151,9 +151,7 @@ def _chunk_table(rows: Sequence[ChunkTimes], choice: AttentionChoice) -> list[st
 def _speed_table(title: str, setting: str, speeds: Sequence[Speed], chosen: int) -> list[str]:
     if not speeds:
         return [f"{setting.capitalize()}: {chosen}, not measured"]
-    lines = [
-        [_Cell(f"{speed.value:,}", speed.value == chosen), _Cell(f"{speed.tokens_per_s:,.1f}")] for speed in speeds
-    ]
+    lines = [[_Cell(f"{value:,}", value == chosen), _Cell(f"{speed:,.1f}")] for value, speed in speeds]
     return [title, *_table((setting, "tokens/s"), lines)]
 
 

@@ -15,8 +15,7 @@ import numpy as np
 
 from engine import ggml
 from engine.attention_choice import NEVER, AttentionChoice
-from engine.batch import Reading, Segment, key_view, write_spans
-from engine.blocks import BLOCK_SIZE, Run
+from engine.batch import Segment
 from engine.config import KvType
 from engine.devices import Device
 from engine.executor import CpuExecutor
@@ -24,9 +23,9 @@ from engine.graph_builder import GraphBuilder
 from engine.kv_pool import KvLayout, KvPool, bytes_per_slot
 from engine.packed_attention import QUERY_BLOCK, PackedAttention
 from engine.plan import Attention, ModelPlan
-from engine.random_pool import random_pool
+from engine.random_pool import lone_segment, random_pool
 from engine.tuning import AttentionTimes, ChunkTimes, DecodeTimes
-from engine.turns import take_turns
+from engine.turns import Effort, take_turns
 
 COLUMNS = (128, 256, 512, 1024, 2048)
 """Slots that the measured decodes read."""
@@ -37,12 +36,15 @@ CHUNK = 256
 KNOWN = (0, 1024)
 """Tokens before the measured chunks."""
 
-_DECODES = {
-    "unpacked": AttentionChoice(unpacked_columns=NEVER, ahead_columns=NEVER),
-    "packed": AttentionChoice(unpacked_columns=0, ahead_columns=NEVER),
-    "ahead": AttentionChoice(unpacked_columns=0, ahead_columns=0),
-}
-_CHUNKS = {"flash": AttentionChoice(flash=True), "packed": AttentionChoice(flash=False)}
+_DECODES = (
+    AttentionChoice(unpacked_columns=NEVER, ahead_columns=NEVER),
+    AttentionChoice(unpacked_columns=0, ahead_columns=NEVER),
+    AttentionChoice(unpacked_columns=0, ahead_columns=0),
+)
+"""In the order of the fields of DecodeTimes."""
+
+_CHUNKS = (AttentionChoice(flash=True), AttentionChoice(flash=False))
+"""In the order of the fields of ChunkTimes."""
 
 _CACHE_BYTES = 64 * 2**20
 """More than the caches of most processors hold."""
@@ -53,9 +55,8 @@ _MAX_LAYERS = 64
 _CHUNK_LAYERS = 1
 """Layers in which chunks are measured: they compute for long on little memory."""
 
-_ROUNDS = 8
-
-_NODES_PER_PART = 32
+_NODES_PER_PART = 48
+"""Room in a graph, in tensors: views included."""
 
 
 def measure_attention(
@@ -63,11 +64,10 @@ def measure_attention(
     device: Device,
     kv_type: KvType,
     n_threads: int,
-    *,
-    seconds: float,
+    effort: Effort,
     progress: Callable[[float], None],
 ) -> AttentionTimes:
-    """Measure for about `seconds` with the KV group that has most layers; `device` is the CPU.
+    """Measure with the KV group that has most layers; `device` is the CPU. Decodes and chunks take the effort each.
 
     Raises MemoryLimitError when there is no room for some 64 MiB of keys and values.
     """
@@ -93,26 +93,21 @@ def measure_attention(
         """Median seconds of a layer: for each segment, by choice."""
         lanes = [[prepare(segment, choice, n_layers) for segment in segments] for choice in choices]
         turns = [lambda lane=lane: [graph.run() for graph in lane] for lane in lanes]
-        times = take_turns(turns, seconds=seconds / 2, rounds=_ROUNDS, progress=progress)
+        times = take_turns(turns, effort, progress)
         by_segment: list[list[float]] = (np.median(times, axis=1).T / n_layers).tolist()
         return by_segment
 
     try:
-        decodes = measure(_decodes(), list(_DECODES.values()), n_layers, lambda done: progress(done / 2))
-        chunks = measure(_chunks(), list(_CHUNKS.values()), _CHUNK_LAYERS, lambda done: progress((1 + done) / 2))
+        decodes = measure(_decodes(), _DECODES, n_layers, lambda done: progress(done / 2))
+        chunks = measure(_chunks(), _CHUNKS, _CHUNK_LAYERS, lambda done: progress((1 + done) / 2))
     finally:
         for graph in graphs:
             graph.close()
         executor.close()
         pool.close()
     return AttentionTimes(
-        tuple(
-            DecodeTimes(n, **dict(zip(_DECODES, times, strict=True))) for n, times in zip(COLUMNS, decodes, strict=True)
-        ),
-        tuple(
-            ChunkTimes(CHUNK, n, **dict(zip(_CHUNKS, times, strict=True)))
-            for n, times in zip(KNOWN, chunks, strict=True)
-        ),
+        tuple(DecodeTimes(n, *times) for n, times in zip(COLUMNS, decodes, strict=True)),
+        tuple(ChunkTimes(CHUNK, n, *times) for n, times in zip(KNOWN, chunks, strict=True)),
     )
 
 
@@ -136,7 +131,7 @@ class _AttentionGraph:
         queries = ggml.reshape_3d(builder.context, rows.tensor, plan.head_dim_k, plan.n_head, segment.n_tokens)
         for layer in range(n_layers):
             builder.expand(attention.attend(layer, plan, queries))
-        self._program = executor.load(builder.graph)
+        self._program = executor.load(builder.graph, is_decode=False)
         builder.bind_inputs()
         rows.array[:] = np.random.default_rng(0).normal(size=rows.shape)
         attention.fill((segment,))
@@ -158,22 +153,10 @@ def _decodes() -> list[Segment]:
     segments = []
     first_slot = 0
     for n in COLUMNS:
-        segments.append(_segment(first_slot, n - 1, 1))
+        segments.append(lone_segment(first_slot, n - 1, 1))
         first_slot += n
     return segments
 
 
 def _chunks() -> list[Segment]:
-    return [_segment(0, n_known, CHUNK) for n_known in KNOWN]
-
-
-def _segment(first_slot: int, start: int, n_tokens: int) -> Segment:
-    layout = KvLayout.PACKED
-    runs = [Run(first_slot // BLOCK_SIZE, -(-(start + n_tokens) // BLOCK_SIZE))]
-    reading = Reading(layout.padding, layout.merge_limit, layout.max_spans)
-    return Segment(
-        start,
-        n_tokens,
-        write_spans(runs, BLOCK_SIZE, start, n_tokens),
-        key_view(runs, BLOCK_SIZE, start + n_tokens, reading),
-    )
+    return [lone_segment(0, n_known, CHUNK) for n_known in KNOWN]

@@ -8,6 +8,7 @@ attention lie in it. From a cache line on, prefill was up to 4 % faster, whateve
 from __future__ import annotations
 
 import ctypes
+import time
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,15 +17,21 @@ import numpy as np
 from engine import ggml
 from engine.devices import Device, cpu_device
 from engine.errors import DeviceError, MemoryLimitError
+from engine.thread_governor import ThreadGovernor
 
 _PAGE = 4096
 
 
 @dataclass(frozen=True)
 class Program:
-    """A graph whose nodes have memory. allocator, plan: on the CPU, ggml's; unused elsewhere."""
+    """A graph whose nodes have memory, `n_bytes` of its own. is_decode: it computes one token of one sequence.
+
+    n_bytes, allocator, plan: on the CPU; unused elsewhere.
+    """
 
     graph: int
+    is_decode: bool
+    n_bytes: int = 0
     allocator: int = 0
     plan: ggml.ComputePlan | None = None
 
@@ -38,7 +45,7 @@ class Executor(Protocol):
     reads_in_place: bool
     max_programs: int
 
-    def load(self, graph: int) -> Program:
+    def load(self, graph: int, *, is_decode: bool) -> Program:
         """Give the nodes of a graph memory. Raises MemoryLimitError when there is not enough."""
 
     def run(self, program: Program) -> None:
@@ -59,7 +66,7 @@ def make_executor(device: Device, *, n_threads: int, max_nodes: int) -> Executor
 
 
 class CpuExecutor:
-    """Runs graphs with ggml's CPU kernels on `n_threads` threads."""
+    """Runs graphs with ggml's CPU kernels on `n_threads` threads, or fewer while other programs use the cores."""
 
     reads_in_place = True
     max_programs = 8
@@ -67,9 +74,10 @@ class CpuExecutor:
     def __init__(self, device: Device, n_threads: int) -> None:
         self._buffer_type = device.buffer_type
         self._n_threads = n_threads
+        self._governor = ThreadGovernor(n_threads)
         self._work = np.empty(0, np.uint8)
 
-    def load(self, graph: int) -> Program:
+    def load(self, graph: int, *, is_decode: bool) -> Program:
         """See Executor.load."""
         allocator = ggml.gallocr_new(self._buffer_type)
         if not ggml.gallocr_alloc_graph(allocator, graph):
@@ -78,13 +86,17 @@ class CpuExecutor:
         plan = ggml.graph_plan(graph, self._n_threads, None)
         if plan.work_size > len(self._work):
             self._work = _aligned(plan.work_size)
-        return Program(graph, allocator, plan)
+        return Program(graph, is_decode, ggml.gallocr_get_buffer_size(allocator, 0), allocator, plan)
 
     def run(self, program: Program) -> None:
         """See Executor.run."""
         assert program.plan is not None
         program.plan.work_data = self._work.ctypes.data
+        program.plan.n_threads = self._governor.n_threads
+        start = time.perf_counter()
         _check(ggml.graph_compute(program.graph, ctypes.byref(program.plan)))
+        if program.is_decode:
+            self._governor.observe(time.perf_counter() - start)
 
     def unload(self, program: Program) -> None:
         """See Executor.unload."""
@@ -108,12 +120,12 @@ class DeviceExecutor:
         handles = (ctypes.c_void_p * len(self._backends))(*self._backends)
         self._scheduler: int = ggml.backend_sched_new(handles, None, len(self._backends), max_nodes, False, True)
 
-    def load(self, graph: int) -> Program:
+    def load(self, graph: int, *, is_decode: bool) -> Program:
         """See Executor.load."""
         ggml.backend_sched_reset(self._scheduler)
         if not ggml.backend_sched_alloc_graph(self._scheduler, graph):
             raise MemoryLimitError(_NO_MEMORY)
-        return Program(graph)
+        return Program(graph, is_decode)
 
     def run(self, program: Program) -> None:
         """See Executor.run."""

@@ -26,8 +26,9 @@ from engine.weights import Weights
 
 BatchShape = tuple[tuple[tuple[SegmentShape, ...], ...], int]
 
-_SHORT = 64
-"""Tokens up to which a graph is worth keeping: that of a long chunk is large, and depends on the slots of the chunk."""
+_KEPT_BYTES = 64 * 2**20
+"""Memory that live graphs may hold when another one is built. Scores grow with the context: after 8,000 tokens, a chunk
+of 55 takes 59 MiB in a model with 32 heads."""
 
 
 class _Live(NamedTuple):
@@ -70,7 +71,7 @@ class Forward:
     def run(self, batch: Batch) -> NDArray[np.float32] | None:
         """Compute one batch: K and V go to the pool, logits come back as float32 [R, vocabulary].
 
-        None when the batch wants no logits. The array is overwritten by a later call.
+        None when the batch wants no logits. The array is the graph's own memory: it is valid until the next call.
         Raises MemoryLimitError when the device has no room for the graph's buffers.
         """
         live = self._graph_for(batch)
@@ -87,12 +88,12 @@ class Forward:
         """Copy K and V of whole blocks, in order."""
         if not copies:
             return
-        self._make_room(1)
+        self._make_room()
         for first in range(0, len(copies), self._copies_per_graph):
             together = copies[first : first + self._copies_per_graph]
             builder = GraphBuilder(max_nodes=_nodes_of_copies(self._plan, len(together)))
             self._pool.add_copies(builder.context, builder.graph, together)
-            program = self._load(builder)
+            program = self._load(builder, is_decode=False)
             self._executor.run(program)
             self._executor.unload(program)
             builder.close()
@@ -102,19 +103,18 @@ class Forward:
         shape = (segments, len(batch.output_rows))
         live = self._live.get(shape)
         if live is None:
-            self._drop_long()
-            self._make_room(1)
+            self._make_room()
             graph = build_graph(self._plan, self._weights, self._pool, batch, self._choice)
-            program = self._load(graph.builder)
+            program = self._load(graph.builder, is_decode=len(batch.tokens) == 1)
             graph.builder.bind_inputs()
             live = self._live[shape] = _Live(graph, program, self._output_array(graph.logits, len(batch.output_rows)))
         else:
             self._live.move_to_end(shape)
         return live
 
-    def _load(self, builder: GraphBuilder) -> Program:
+    def _load(self, builder: GraphBuilder, *, is_decode: bool) -> Program:
         try:
-            return self._executor.load(builder.graph)
+            return self._executor.load(builder.graph, is_decode=is_decode)
         except BaseException:
             builder.close()
             raise
@@ -127,15 +127,15 @@ class Forward:
         memory = (ctypes.c_char * ggml.nbytes(logits)).from_address(ggml.get_data(logits))
         return np.frombuffer(memory, np.float32).reshape(shape)
 
-    def _drop_long(self) -> None:
-        for shape, live in list(self._live.items()):
-            if len(live.graph.tokens.array) > _SHORT:
-                self._drop(shape)
-
-    def _make_room(self, n: int) -> None:
-        """Drop the graphs that were not used for longest until `n` more can be loaded."""
-        while len(self._live) > self._executor.max_programs - n:
+    def _make_room(self) -> None:
+        """Drop graphs until another one can be loaded: those of long chunks, then those not used for longest."""
+        for shape in [shape for shape in self._live if _has_fixed_slots(shape)]:
+            self._drop(shape)
+        while len(self._live) >= self._executor.max_programs or self._n_bytes() > _KEPT_BYTES:
             self._drop(next(iter(self._live)))
+
+    def _n_bytes(self) -> int:
+        return sum(live.program.n_bytes for live in self._live.values())
 
     def _drop(self, shape: BatchShape) -> None:
         live = self._live.pop(shape)
@@ -144,8 +144,15 @@ class Forward:
 
     def close(self) -> None:
         """Free the graphs and the executor."""
-        self._make_room(self._executor.max_programs)
+        for shape in list(self._live):
+            self._drop(shape)
         self._executor.close()
+
+
+def _has_fixed_slots(shape: BatchShape) -> bool:
+    """Whether a graph serves no tokens but those in the same slots."""
+    segments, _ = shape
+    return any(segment.writes for group in segments for segment in group)
 
 
 def _nodes_of_copies(plan: ModelPlan, n_copies: int) -> int:

@@ -1,11 +1,11 @@
-"""Measures prefill by chunk size, and decoding by number of threads, with the weights of a model and a part of its layers.
+"""Measures prefill by chunk size, and decoding by number of threads, with a model's weights and a part of its layers.
 
 That part is small, so that it takes little time, and large enough that weights come from memory as in the whole model:
 decodes go through the first layers that fill any cache, and chunks through two of them at a time, in turn.
 
 Other programs can only make a turn slower, and more so with many threads, which wait for each other: of all turns of a
-setting the fastest counts. If a program keeps a core busy all the while, there is no such turn, and fewer threads are
-indeed faster; `octavo tune` measures again when it is gone.
+setting the fastest counts. If they keep a core busy all the while, there is no undisturbed turn, and fewer threads are
+faster as long as they run. Such a measurement, recognized by its many preemptions, says nothing about the threads.
 """
 
 from __future__ import annotations
@@ -18,22 +18,21 @@ from itertools import cycle
 import numpy as np
 
 from engine.attention_choice import AttentionChoice
-from engine.batch import Batch, Reading, Segment, key_view, write_spans
-from engine.blocks import BLOCK_SIZE, Run
+from engine.batch import Batch
 from engine.config import KvType
 from engine.devices import Device
 from engine.forward import Forward
-from engine.kv_pool import KvLayout
 from engine.plan import ModelPlan
-from engine.random_pool import random_pool
+from engine.random_pool import lone_segment, random_pool
 from engine.tuning import DEFAULT_CHUNK_TOKENS, Speed
-from engine.turns import take_turns
+from engine.turns import Effort, preemptions, take_turns
 from engine.weights import Weights
 
 CHUNKS = (128, 256, 512, 1024)
 """Sizes to choose from; a longer chunk would make others wait for long."""
 
 _FEWEST_CHUNKS = CHUNKS.index(DEFAULT_CHUNK_TOKENS) + 1
+"""Sizes to measure at least: without the default size it would not be known whether a smaller one is better."""
 
 CHUNK_LAYERS = 2
 """Layers that a chunk goes through."""
@@ -47,7 +46,10 @@ _KNOWN = 256
 _STEPS = 4
 """Decodes in a turn. The first one does not count: OpenMP starts threads when their number changes."""
 
-_ROUNDS = 6
+
+_MOST_PREEMPTIONS = 200
+"""Per second of a measurement. Seen were up to 100 on an idle machine, 470 with a program that uses a third of a core,
+and 4,400 with one that uses a whole one."""
 
 
 class ForwardProbe:
@@ -62,56 +64,57 @@ class ForwardProbe:
         self._weights = weights
         self._device = device
         self._pool = random_pool(plan.kv_groups[0], self.n_layers, max(CHUNKS), device, kv_type)
-        self._token = 0
 
     def threads(
-        self, candidates: Sequence[int], *, seconds: float, progress: Callable[[float], None]
+        self, candidates: Sequence[int], effort: Effort, progress: Callable[[float], None]
     ) -> tuple[Speed, ...]:
-        """Speeds of decoding by number of threads, measured for about `seconds`; () if that is too short."""
+        """Speeds of decoding by number of threads; () if the effort does not suffice, or other programs are busy."""
         plan = _cut(self._plan, 0, self.n_layers)
         forwards = [self._forward(plan, n, 1, AttentionChoice()) for n in candidates]
         batch = self._batch(_KNOWN, 1, samples=True)
 
         def turn(forward: Forward) -> list[float]:
-            return [_seconds(forward, (batch,)) for _ in range(_STEPS)]
+            return [_seconds(forward, batch) for _ in range(_STEPS)]
 
         try:
             turn(forwards[0])  # brings weights into memory
-            if len(candidates) * sum(turn(forwards[0])) > seconds:
+            if 2 * len(candidates) * sum(turn(forwards[0])) > effort.seconds:
                 return ()
             lanes = [lambda forward=forward: turn(forward)[1:] for forward in forwards]
-            fastest = take_turns(lanes, seconds=seconds, rounds=_ROUNDS, progress=progress).min(axis=(1, 2))
+            start, n_preemptions = time.perf_counter(), preemptions()
+            fastest = take_turns(lanes, effort, progress).min(axis=(1, 2))
+            if preemptions() - n_preemptions > _MOST_PREEMPTIONS * (time.perf_counter() - start):
+                return ()
         finally:
             for forward in forwards:
                 forward.close()
-        return tuple(Speed(n, 1 / time) for n, time in zip(candidates, fastest.tolist(), strict=True))
+        return tuple(Speed(n, 1 / seconds) for n, seconds in zip(candidates, fastest.tolist(), strict=True))
 
     def chunks(
-        self, n_threads: int, choice: AttentionChoice, *, seconds: float, progress: Callable[[float], None]
+        self, n_threads: int, choice: AttentionChoice, effort: Effort, progress: Callable[[float], None]
     ) -> tuple[Speed, ...]:
-        """Speeds of prefill by chunk size, with as many of CHUNKS as `seconds` are enough for; () if for none."""
-        plans = [_cut(self._plan, first, CHUNK_LAYERS) for first in range(0, self.n_layers, CHUNK_LAYERS)]
+        """Speeds of prefill by chunk size, with as many of CHUNKS as the effort suffices for; () if for too few."""
+        first_layers = range(0, max(1, self.n_layers - CHUNK_LAYERS + 1), CHUNK_LAYERS)
+        plans = [_cut(self._plan, first, CHUNK_LAYERS) for first in first_layers]
         forwards = [self._forward(plan, n_threads, max(CHUNKS), choice) for plan in plans]
         parts = cycle(forwards)
 
         def compute(n_tokens: int, chunk: int) -> float:
-            """Each chunk goes through the next layers."""
-            return sum(
-                _seconds(next(parts), (self._batch(start, chunk, samples=False),))
-                for start in range(0, n_tokens, chunk)
-            )
+            """Seconds for so many tokens; each chunk goes through the next layers."""
+            batches = (self._batch(start, chunk, samples=False) for start in range(0, n_tokens, chunk))
+            return sum(_seconds(next(parts), batch) for batch in batches)
 
         try:
             compute(CHUNKS[0], CHUNKS[0])  # makes room for intermediate results
-            sizes = _affordable(compute(CHUNKS[0], CHUNKS[0]) / CHUNKS[0], seconds)
+            sizes = _affordable(compute(CHUNKS[0], CHUNKS[0]) / CHUNKS[0], effort.seconds)
             if not sizes:
                 return ()
             lanes = [lambda size=size: [compute(max(sizes), size)] for size in sizes]
-            fastest = take_turns(lanes, seconds=seconds, rounds=_ROUNDS, progress=progress).min(axis=(1, 2))
+            fastest = take_turns(lanes, effort, progress).min(axis=(1, 2))
         finally:
             for forward in forwards:
                 forward.close()
-        return tuple(Speed(n, max(sizes) / time) for n, time in zip(sizes, fastest.tolist(), strict=True))
+        return tuple(Speed(n, max(sizes) / seconds) for n, seconds in zip(sizes, fastest.tolist(), strict=True))
 
     def close(self) -> None:
         """Free the pool."""
@@ -131,20 +134,11 @@ class ForwardProbe:
 
     def _batch(self, start: int, n_tokens: int, *, samples: bool) -> Batch:
         """`n_tokens` tokens from position `start` on, of the only sequence."""
-        layout = KvLayout.PACKED
-        runs = [Run(0, max(CHUNKS) // BLOCK_SIZE)]
-        reading = Reading(layout.padding, layout.merge_limit, layout.max_spans)
-        segment = Segment(
-            start,
-            n_tokens,
-            write_spans(runs, BLOCK_SIZE, start, n_tokens),
-            key_view(runs, BLOCK_SIZE, start + n_tokens, reading),
-        )
         positions = np.arange(start, start + n_tokens, dtype=np.int32)
         return Batch(
             tokens=positions % self._plan.vocabulary,
             positions=positions,
-            groups=((segment,),),
+            groups=((lone_segment(0, start, n_tokens),),),
             output_rows=(n_tokens - 1,) if samples else (),
         )
 
@@ -164,8 +158,7 @@ def _affordable(seconds_per_token: float, seconds: float) -> tuple[int, ...]:
     return ()
 
 
-def _seconds(forward: Forward, batches: Sequence[Batch]) -> float:
+def _seconds(forward: Forward, batch: Batch) -> float:
     start = time.perf_counter()
-    for batch in batches:
-        forward.run(batch)
+    forward.run(batch)
     return time.perf_counter() - start

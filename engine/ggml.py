@@ -125,7 +125,7 @@ rms_norm = _declare("rms_norm", _Pointer, _Pointer, _Pointer, _Float)
 swiglu = _declare("swiglu", _Pointer, _Pointer, _Pointer)
 swiglu_split = _declare("swiglu_split", _Pointer, _Pointer, _Pointer, _Pointer)
 rope_ext = _declare("rope_ext", _Pointer, _Pointer, _Pointer, _Pointer, _Pointer, _Int, _Int, _Int, *([_Float] * 6))
-soft_max_ext = _declare("soft_max_ext", _Pointer, _Pointer, _Pointer, _Pointer, _Float, _Float)
+soft_max_ext_inplace = _declare("soft_max_ext_inplace", _Pointer, _Pointer, _Pointer, _Pointer, _Float, _Float)
 flash_attn_ext = _declare("flash_attn_ext", _Pointer, *([_Pointer] * 5), _Float, _Float, _Float)
 prec_set_acc = _declare("prec_set_acc", _Bool, _Pointer, _Int)
 cont = _declare("cont", _Pointer, _Pointer, _Pointer)
@@ -181,6 +181,7 @@ backend_free = _declare("backend_free", None, _Pointer)
 # Memory for the nodes of a graph, and the CPU's way of computing them
 gallocr_new = _declare("gallocr_new", _Pointer, _Pointer)
 gallocr_alloc_graph = _declare("gallocr_alloc_graph", _Bool, _Pointer, _Pointer)
+gallocr_get_buffer_size = _declare("gallocr_get_buffer_size", _Size, _Pointer, _Int)
 gallocr_free = _declare("gallocr_free", None, _Pointer)
 graph_plan = _declare("graph_plan", ComputePlan, _Pointer, _Int, _Pointer)
 graph_compute = _declare("graph_compute", _Int, _Pointer, ctypes.POINTER(ComputePlan))
@@ -193,3 +194,13 @@ backend_sched_free = _declare("backend_sched_free", None, _Pointer)
 backend_sched_reset = _declare("backend_sched_reset", None, _Pointer)
 backend_sched_alloc_graph = _declare("backend_sched_alloc_graph", _Bool, _Pointer, _Pointer)
 backend_sched_graph_compute = _declare("backend_sched_graph_compute", _Int, _Pointer, _Pointer)
+
+
+def reinterpret(context: int, tensor: int, number_type: int, size: int) -> int:
+    """A view of a tensor of up to three dimensions with its rows taken for numbers of another type, of `size` bytes."""
+    shape = head(tensor)
+    view: int = view_3d(context, tensor, *shape.ne[:3], shape.nb[1], shape.nb[2], 0)
+    changed = head(view)
+    changed.ne[0] = row_size(shape.type, shape.ne[0]) // size
+    changed.type, changed.nb[0] = number_type, size
+    return view

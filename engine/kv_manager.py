@@ -216,7 +216,8 @@ class KvManager:
     def _best_move(self, sequence: Sequence, index: int, n_steps: int, policy: CompactionPolicy) -> Move | None:
         """Where to move a sequence, if it pays: into free blocks, or else into those that would be evicted next."""
         group, table = self.groups[index], sequence.tables[index]
-        n_kept = sum(group.is_shared(block) for block in table)  # at the head: behind a private block all are private
+        # Copies of our own of what others found first may lie before blocks that are shared.
+        n_kept = max((i + 1 for i, block in enumerate(table) if group.is_shared(block)), default=0)
         n_moved = len(table) - n_kept
         for n_evicted in (0, n_moved):
             space = group.space(n_evicted)

@@ -82,7 +82,7 @@ class PackedProducts:
                 product = ggml.mul_mat(context, self.keys(layer, plan, span), own)
                 self._b.expand(ggml.cpy(context, product, own_stretch(scores, i, first, span.n_slots)))
         scores = ggml.reshape_3d(context, scores, part.n_columns, columns, n_heads)
-        scores = ggml.soft_max_ext(context, scores, part.mask.tensor, plan.scale, 0.0)
+        scores = ggml.soft_max_ext_inplace(context, scores, part.mask.tensor, plan.scale, 0.0)
         out = None
         for first, span in _places(part.prefix, 0):
             product = ggml.mul_mat(context, self.values(layer, plan, span), stretch(scores, first, span.n_slots))
@@ -112,13 +112,13 @@ class PackedProducts:
         scores = None
         for span in part.spans:
             keys = self.keys(layer, plan, span)
-            if t == 1 and n >= self._choice.ahead_columns:
+            if n >= self._choice.ahead_columns:
                 self._read_ahead(keys, plan, span)
             product = ggml.mul_mat(context, keys, queries)
             scores = product if scores is None else ggml.concat(context, scores, product, 0)
         mask_rows = part.mask.shape[0]
         scores = ggml.reshape_3d(context, scores, n, mask_rows, t * plan.n_head // mask_rows)
-        scores = ggml.soft_max_ext(context, scores, part.mask.tensor, plan.scale, 0.0)
+        scores = ggml.soft_max_ext_inplace(context, scores, part.mask.tensor, plan.scale, 0.0)
         scores = ggml.reshape_3d(context, scores, n, n_queries, n_batches)
         out, column = None, 0
         for span in part.spans:
@@ -134,16 +134,21 @@ class PackedProducts:
         return int(out)
 
     def _read_ahead(self, keys: int, plan: Attention, span: Span) -> None:
-        """Bring keys [D, n, HK] into the caches: multiply them with zeros, a block's keys of a head in one row."""
-        length = plan.head_dim_k * BLOCK_SIZE
+        """Bring keys [D, n, HK] into the caches: multiply them with zeros, a block's keys of a head in one row.
+
+        Their bytes are taken for F32, which takes no conversion; the results mean nothing.
+        """
+        context, nb = self._b.context, ggml.head(keys).nb
+        n_blocks = span.n_slots // BLOCK_SIZE
+        blocks = ggml.view_3d(
+            context, keys, plan.head_dim_k * BLOCK_SIZE, n_blocks, plan.n_head_kv, nb[1] * BLOCK_SIZE, nb[2], 0
+        )
+        floats = ggml.reinterpret(context, blocks, ggml.F32, 4)
+        length = ggml.head(floats).ne[0]
         if self._zeros is None:
             self._zeros = self._b.input_2d(ggml.F32, length, plan.n_head_kv)
-        zeros = ggml.reshape_3d(self._b.context, self._zeros.tensor, length, 1, plan.n_head_kv)
-        nb = ggml.head(keys).nb
-        in_blocks = ggml.view_3d(
-            self._b.context, keys, length, span.n_slots // BLOCK_SIZE, plan.n_head_kv, nb[1] * BLOCK_SIZE, nb[2], 0
-        )
-        self._b.expand(ggml.mul_mat(self._b.context, in_blocks, zeros))
+        zeros = ggml.reshape_3d(context, self._zeros.tensor, length, 1, plan.n_head_kv)
+        self._b.expand(ggml.mul_mat(context, floats, zeros))
 
     def _flash(self, layer: int, plan: Attention, queries: int, part: Part) -> int:
         """Flash attention over gathered keys and values: queries [D, t, H], result [D, H, t].

@@ -26,7 +26,7 @@ from engine.scheduler import Scheduler
 from engine.scheduler_stats import SchedulerStats
 from engine.sequence import KvStats, Request, Sequence, TokenEvent
 from engine.speculation import Speculation, verify
-from engine.step_batch import make_batch
+from engine.step_batch import in_reading_order, make_batch
 from engine.step_plan import StepPlan
 from engine.tuner import Tuner
 from engine.weights import Weights, prefers_copy
@@ -65,7 +65,7 @@ class PagedEngine:
 
         layout: of the pool, None is the device's. n_blocks: of the pool, None follows memory and context.
         token_budget: most tokens of one step. speculate: verify draft tokens where that is faster.
-        choice: of attention on the CPU. None of these two, and of the threads, is what was measured (engine/tuner.py).
+        choice: of attention on the CPU. Where it, the budget and the threads are None, engine/tuner.py chooses.
         Raises ModelFileError, UnsupportedModel, UnsupportedKvType, MemoryLimitError or DeviceError.
         """
         file = GgufFile.open(path)
@@ -190,8 +190,9 @@ class PagedEngine:
     def _run(self, plan: StepPlan) -> dict[int, list[int]]:
         """Compute a plan; returns the tokens that each sampling sequence drew, by sequence id."""
         self._forward.copy_blocks(plan.copies)
+        chunks = in_reading_order(plan.chunks)
         batch = make_batch(
-            plan.chunks,
+            chunks,
             len(self._plan.kv_groups),
             self._reading,
             shares_prefixes=self._pool.layout is KvLayout.PACKED,
@@ -199,7 +200,7 @@ class PagedEngine:
         logits = self._forward.run(batch)
         sampled: dict[int, list[int]] = {}
         first_row = 0
-        for chunk in plan.chunks:
+        for chunk in chunks:
             if chunk.samples:
                 assert logits is not None
                 rows = logits[first_row : first_row + 1 + len(chunk.draft)]

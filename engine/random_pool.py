@@ -1,4 +1,4 @@
-"""A KV pool full of random numbers, to measure with.
+"""A KV pool full of random numbers, and sequences in it, to measure with.
 
 Memory that was never written is one page of zeros behind every address: it is read from the nearest cache, and would
 hide what memory costs.
@@ -12,7 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from engine import ggml
-from engine.blocks import BLOCK_SIZE
+from engine.batch import Reading, Segment, key_view, write_spans
+from engine.blocks import BLOCK_SIZE, Run
 from engine.config import KvType
 from engine.devices import Device
 from engine.kv_pool import KvLayout, KvPool
@@ -38,3 +39,16 @@ def random_pool(group: KvGroup, n_layers: int, n_slots: int, device: Device, kv_
     for tensor in tensors:
         ctypes.memmove(ggml.get_data(tensor), content.ctypes.data, ggml.nbytes(tensor))
     return pool
+
+
+def lone_segment(first_slot: int, start: int, n_tokens: int) -> Segment:
+    """`n_tokens` tokens after `start` known ones, of a sequence in one run from `first_slot` (of a block) on."""
+    layout = KvLayout.PACKED
+    runs = [Run(first_slot // BLOCK_SIZE, -(-(start + n_tokens) // BLOCK_SIZE))]
+    reading = Reading(layout.padding, layout.merge_limit, layout.max_spans)
+    return Segment(
+        start,
+        n_tokens,
+        write_spans(runs, BLOCK_SIZE, start, n_tokens),
+        key_view(runs, BLOCK_SIZE, start + n_tokens, reading),
+    )

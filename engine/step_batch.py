@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -16,8 +16,13 @@ SHARED_COLUMNS = 1536
 scores that it takes made a draw of 512 shared slots for four sequences."""
 
 
+def in_reading_order(chunks: Iterable[Chunk]) -> list[Chunk]:
+    """Decodes by what they read, those that begin with the same slots side by side; then all longer chunks."""
+    return sorted(chunks, key=lambda chunk: (chunk.n_tokens > 1, chunk.sequence.tables[0].runs()))
+
+
 def make_batch(chunks: Sequence[Chunk], n_groups: int, reading: Reading, *, shares_prefixes: bool) -> Batch:
-    """The batch of a step. shares_prefixes: whether attention can read a prefix once for several decodes."""
+    """The batch of a step. shares_prefixes: whether attention can read a prefix once for decodes side by side."""
     tokens: list[int] = []
     positions: list[int] = []
     output_rows: list[int] = []

@@ -9,6 +9,7 @@ from dataclasses import replace
 from engine.attention_probe import measure_attention
 from engine.config import EngineConfig
 from engine.devices import Device
+from engine.errors import MemoryLimitError
 from engine.forward_probe import CHUNK_LAYERS, ForwardProbe
 from engine.gguf_file import GgufFile
 from engine.kv_pool import KvLayout
@@ -17,20 +18,21 @@ from engine.processor import processor_name
 from engine.threads import usable_cores, usable_processors
 from engine.tuning import (
     DEFAULT_CHUNK_TOKENS,
+    Speed,
     Tuning,
     TuningReport,
     choose_attention,
     smallest_nearly_best,
 )
 from engine.tuning_file import recall, remember, tuning_key
+from engine.turns import Effort
 from engine.weights import Weights
 
-_SECONDS = 0.7
-"""Time to measure threads, the same for attention, and twice that for chunks. What takes longer is left out, or in the
-case of attention, has two turns."""
+_AT_START = {"threads": Effort(0.7, 6), "attention": Effort(0.35, 8), "chunks": Effort(1.4, 6)}
+"""When a model is loaded that was never measured: three seconds at most."""
 
-_SECONDS_AT_LEISURE = 8.0
-"""The same for a user who asked for it."""
+_AT_LEISURE = {"threads": Effort(2.0, 20), "attention": Effort(1.0, 30), "chunks": Effort(3.5, 10)}
+"""For a user who asked for it."""
 
 
 class Tuner:
@@ -42,7 +44,6 @@ class Tuner:
         self._device = device
         self._config = config
         self._candidates = thread_candidates(config.threads)
-        self._seconds = _SECONDS_AT_LEISURE if config.retune else _SECONDS
         self._tuning = Tuning(config.threads or usable_cores())
         self._path = config.tuning_file if layout is KvLayout.PACKED and device.kind == "cpu" else None
         self.report: TuningReport | None = None
@@ -58,9 +59,18 @@ class Tuner:
         self.measures = remembered is None
 
     def tune(self, weights: Weights, progress: Callable[[float], None]) -> Tuning:
-        """The settings to use. `progress` gets the fraction of the measurement that is done. Raises MemoryLimitError."""
+        """The settings to use. `progress` gets the fraction that is measured, from 0 to 1.
+
+        A start for which memory is too short to measure has the defaults; where the user asked to measure, it raises
+        MemoryLimitError.
+        """
         if self.measures and self._path is not None:
-            report = self._measure(weights, progress)
+            try:
+                report = self._measure(weights, progress)
+            except MemoryLimitError:
+                if self._config.retune:
+                    raise
+                return self._tuning
             self._tuning = report.tuning
             self.report = replace(report, remembered=remember(self._path, self._key, self._tuning))
         return self._tuning
@@ -69,25 +79,18 @@ class Tuner:
         def part(index: int) -> Callable[[float], None]:
             return lambda done: progress((index + done) / 3)
 
+        config, effort = self._config, _AT_LEISURE if self._config.retune else _AT_START
         n_bytes = sum(tensor.n_bytes for tensor in self._file.tensors.values())
-        probe = ForwardProbe(self._plan, weights, n_bytes, self._device, self._config.kv_type)
-        with contextlib.closing(probe):
-            threads = ()
-            n_threads = self._candidates[0]
+        threads: tuple[Speed, ...] = ()
+        with contextlib.closing(ForwardProbe(self._plan, weights, n_bytes, self._device, config.kv_type)) as probe:
             if len(self._candidates) > 1:
-                threads = probe.threads(self._candidates, seconds=self._seconds, progress=part(0))
-            if threads:
-                n_threads = smallest_nearly_best(threads)
+                threads = probe.threads(self._candidates, effort["threads"], part(0))
+            n_threads = smallest_nearly_best(threads) if threads else self._candidates[0]
             attention = measure_attention(
-                self._plan,
-                self._device,
-                self._config.kv_type,
-                n_threads,
-                seconds=self._seconds,
-                progress=part(1),
+                self._plan, self._device, config.kv_type, n_threads, effort["attention"], part(1)
             )
             choice = choose_attention(attention)
-            chunks = probe.chunks(n_threads, choice, seconds=2 * self._seconds, progress=part(2))
+            chunks = probe.chunks(n_threads, choice, effort["chunks"], part(2))
         chunk_tokens = smallest_nearly_best(chunks) if chunks else DEFAULT_CHUNK_TOKENS
         return TuningReport(
             Tuning(n_threads, choice, chunk_tokens),

@@ -69,7 +69,7 @@ class Speed(NamedTuple):
 
 @dataclass(frozen=True)
 class TuningReport:
-    """Measurements and what was chosen from them; () where there was nothing to choose, or no time to measure.
+    """Measurements and what was chosen from them; () where there was nothing to choose, or no good time to measure.
 
     processor: its name. chunks: speeds of prefill by chunk size, through `chunk_layers` layers without output.
     threads: speeds of decoding by number of threads, through `thread_layers` layers and the output. n_layers: of the

@@ -27,6 +27,7 @@ from engine.plan import ModelPlan
 from engine.tuning import Tuning
 
 _FORMAT = 1
+"""To be raised whenever the compositions of attention change so much that old measurements mislead."""
 
 
 def tuning_key(file: GgufFile, plan: ModelPlan, types: KvTypes, threads: Sequence[int], processor: str) -> str:
@@ -64,7 +65,7 @@ def recall(path: str, key: str) -> Tuning | None:
                 "ahead_columns": int(ahead),
                 "flash": bool(flash),
             },
-        } if min(threads, chunk_tokens) > 0:
+        } if min(threads, chunk_tokens) > 0 <= min(unpacked, ahead):
             return Tuning(threads, AttentionChoice(unpacked, ahead, flash), chunk_tokens)
     return None
 
@@ -88,7 +89,7 @@ def _read(path: str) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     match content:
-        case {"format": 1, "tunings": dict(tunings)}:
+        case {"format": int(number), "tunings": dict(tunings)} if number == _FORMAT:
             return tunings
     return {}
 

@@ -167,7 +167,11 @@ def decode_bytes(file: GgufFile, plan: ModelPlan, n_known: int) -> int:
 
 
 class BandwidthProbe:
-    """Measures how fast threads read memory together. On a shared machine that changes by half within seconds."""
+    """Measures how fast threads read memory together.
+
+    A virtual machine's processors may share a last-level cache one second and not the next: then they read almost
+    twice as fast together, but every barrier takes longer, and ratios are others. The JSON has the figure per load.
+    """
 
     def __init__(self, n_threads: int) -> None:
         self._shares = np.array_split(np.ones(_READ_BYTES // 8, np.int64), n_threads)

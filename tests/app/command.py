@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 COUNTING = "1 2 3 4 5 6 7 8 9 10 11 12"
 """Completed greedily and raw, the starter model counts on for as long as it may."""
+_cache_folder = tempfile.TemporaryDirectory(prefix="octavo-cache-")
 ENDLESS = (COUNTING, "--raw", "--temperature", "0", "--threads", "1")
 
 
@@ -33,7 +35,12 @@ def octavo(
     )
 
 
-def start(*arguments: str, stdin: int = subprocess.DEVNULL, stderr: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
+def start(
+    *arguments: str,
+    stdin: int = subprocess.DEVNULL,
+    stderr: int = subprocess.PIPE,
+    variables: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
     """Start the command at the head of a process group, as a shell does, to interrupt it as a terminal does."""
     return subprocess.Popen(
         [sys.executable, "-m", "app", *arguments],
@@ -41,7 +48,7 @@ def start(*arguments: str, stdin: int = subprocess.DEVNULL, stderr: int = subpro
         stdout=subprocess.PIPE,
         stderr=stderr,
         cwd=ROOT,
-        env=environment(),
+        env=environment(variables),
         start_new_session=True,
         bufsize=0,
     )
@@ -53,6 +60,9 @@ def interrupt(process: subprocess.Popen[bytes], number: signal.Signals = signal.
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Ours, with what a test adds, and with Python's usual buffers, which some machines switch off."""
+    """Ours, with what a test adds, and with Python's usual buffers, which some machines switch off.
+
+    All tests share a cache folder, which is not the user's.
+    """
     ours = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    return ours | dict(extra or {})
+    return ours | {"OCTAVO_CACHE_DIR": _cache_folder.name} | dict(extra or {})

@@ -7,7 +7,7 @@ import os
 import pty
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -35,7 +35,7 @@ def test_while_generating(number: signal.Signals, code: int) -> None:
 def test_while_reading_a_long_prompt(tiny_model: Callable[..., Path]) -> None:
     """The status line on a terminal says that the prompt is being read; the first time it does, the user interrupts."""
     model = tiny_model(tokenizer="gpt2", context=65_536, layers=4)
-    output, errors = _interrupt_when("Reading the prompt", "run", str(model), "ab " * 20_000, "--raw", "--json")
+    output, errors = interrupt_when("Reading the prompt", "run", str(model), "ab " * 20_000, "--raw", "--json")
     answer = json.loads(output)
     assert answer["finish_reason"] == "cancelled"
     assert answer["generated_tokens"] == 0
@@ -45,7 +45,7 @@ def test_while_reading_a_long_prompt(tiny_model: Callable[..., Path]) -> None:
 
 
 def test_while_loading() -> None:
-    output, errors = _interrupt_when("Loading", "run", *ENDLESS)
+    output, errors = interrupt_when("Loading", "run", *ENDLESS)
     assert "Traceback" not in errors
     assert b"Traceback" not in output
 
@@ -92,10 +92,10 @@ def test_a_batch_that_waits_for_input() -> None:
     assert b"Traceback" not in errors
 
 
-def _interrupt_when(status: str, *arguments: str) -> tuple[bytes, str]:
+def interrupt_when(status: str, *arguments: str, variables: Mapping[str, str] | None = None) -> tuple[bytes, str]:
     """Press Ctrl-C when the status line on a terminal says `status`; returns both outputs of the ended command."""
     ours, theirs = pty.openpty()
-    process = start(*arguments, stderr=theirs)
+    process = start(*arguments, stderr=theirs, variables=variables)
     os.close(theirs)
     assert process.stdout is not None
     errors = b""

@@ -15,6 +15,7 @@ from engine.batch import Reading
 from engine.blocks import BlockCopy, BlockTable, Run
 from engine.compaction import CompactionPolicy, Move, choose_move, displaced, moved, read_cost
 from engine.free_space import FreeSpace
+from engine.kv_manager import KvManager
 from engine.kv_pool import KvLayout
 from engine.sequence import Request, Sequence
 from tests.engine.fake_engine import FakeEngine
@@ -208,6 +209,36 @@ class TestScheduled:
         assert fake.scheduler.stats().blocks_used == 5 + 2
         fake.finish()
         fake.check_idle()
+
+    def test_what_is_shared_stays_behind_duplicates_too(self) -> None:
+        """A block of the sequence is found by another one, but those before it were published by a third."""
+        kv = KvManager(n_blocks=40, block_size=2, compaction=self.POLICY)
+        allocator = kv.groups[0]
+        taken = allocator.allocate(40)
+        for block in taken[::2]:
+            allocator.release(block)
+
+        def start(n_tokens: int) -> Sequence:
+            sequence = Sequence(0, 0, 0, Request(tuple(range(n_tokens))), list(range(n_tokens)), ())
+            kv.open(sequence)
+            return sequence
+
+        first, second, third = start(6), start(11), start(9)
+        for sequence, n_tokens in ((first, 5), (second, 10)):
+            kv.grow(sequence, n_tokens)
+            sequence.n_computed = n_tokens
+            kv.publish(sequence)
+        kv.adopt(third, kv.lookup(third))
+        table = second.tables[0]
+        assert [allocator.is_shared(block) for block in table] == [False, False, True, True, False]
+        for block in taken[1::2]:
+            allocator.release(block)
+        kv.grow(second, 1)
+        shared = list(table)[2:4]
+        copies = kv.compact(second)
+        assert list(table)[2:4] == shared
+        assert copies == []
+        kv.check_integrity([first, second, third])
 
     @pytest.mark.parametrize("ends", ["failure", "cancellation"])
     def test_a_step_that_never_ran_leaves_the_cache_right(self, ends: str) -> None:

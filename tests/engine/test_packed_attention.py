@@ -95,6 +95,24 @@ def test_inputs_are_right_whatever_came_before(tiny_model: Callable[..., Path], 
     assert max(checks.shared) > 2
 
 
+def test_another_sequence_between_them_keeps_none_from_sharing(tiny_model: Callable[..., Path], checks: Checks) -> None:
+    path = tiny_model(context=512)
+    prefix = [(7 * i) % 90 for i in range(64)]
+    prompts = [[*prefix, 1], [(5 * i + 3) % 90 for i in range(70)], [*prefix, 2]]
+    together = RecordingEngine(path)
+    requests = [together.follow(prompt, [3, 4, 5, 6, 7, 8]) for prompt in prompts]
+    together.run()
+    assert checks.shared
+    assert set(checks.shared) == {2}
+    for prompt, request in zip(prompts, requests, strict=True):
+        alone = RecordingEngine(path)
+        expected = alone.follow(prompt, [3, 4, 5, 6, 7, 8])
+        alone.run()
+        np.testing.assert_allclose(together.logits(request), alone.logits(expected), atol=0.02)
+        alone.close()
+    together.close()
+
+
 def test_many_scattered_sequences_fit_the_graph(tiny_model: Callable[..., Path], checks: Checks) -> None:
     """Sixteen sequences over every second block: without a limit, each would be read in some twenty spans."""
     paged = RecordingEngine(tiny_model(context=512, layers=8), n_blocks=700, context=400)

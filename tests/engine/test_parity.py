@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from engine import step_batch
+from engine.attention_choice import NEVER, AttentionChoice
 from engine.batch import Batch
 from engine.forward import Forward
 from engine.kv_pool import KvLayout
@@ -287,6 +288,51 @@ def test_long_chunks_are_identical_to_flash_attention(tiny_model: Callable[..., 
         request = paged.follow(prompt, choices(expected))
         paged.run()
         assert np.array_equal(paged.logits(request), expected)
+
+
+@pytest.mark.parametrize("n_prompt", [64, 100, 150, 300])
+def test_packed_long_chunks_are_identical_to_no_flash_attention(tiny_model: Callable[..., Path], n_prompt: int) -> None:
+    """Where flash attention is not chosen."""
+    path = tiny_model(context=512)
+    prompt = [(5 * i * i + i) % 90 for i in range(n_prompt)]
+    expected = oracle(path, prompt, 1, n_ctx=512)
+    with engine(path, context=512, choice=AttentionChoice(flash=False)) as paged:
+        request = paged.follow(prompt, choices(expected))
+        paged.run()
+        assert np.array_equal(paged.logits(request), expected)
+
+
+@pytest.mark.parametrize("flash", [True, False])
+@pytest.mark.parametrize("ahead_columns", [0, 128, NEVER])
+@pytest.mark.parametrize("unpacked_columns", [0, 128, NEVER])
+def test_every_choice_gives_the_same_logits(
+    tiny_model: Callable[..., Path], unpacked_columns: int, ahead_columns: int, flash: bool
+) -> None:
+    """A prompt in two chunks, and decodes on both sides of the sizes at which the composition changes."""
+    path = tiny_model(layers=3, context=512)
+    prompt = [(5 * i * i + i) % 90 for i in range(112)]
+    expected = oracle(path, prompt, 40)
+    other_setting = forced(path, prompt, choices(expected), flash=True)
+    choice = AttentionChoice(unpacked_columns, ahead_columns, flash)
+    with engine(path, token_budget=80, choice=choice) as paged:
+        request = paged.follow(prompt, choices(expected))
+        paged.run()
+        assert_close(paged.logits(request), expected, max(SAME_SUM, 2 * nmse(other_setting, expected)))
+
+
+@pytest.mark.parametrize("flash", [True, False])
+def test_starter_model_with_any_choice(starter_path: Path, flash: bool) -> None:
+    prompt = [1, 4093, 198, 2683, 359, 260, 6376, 4461, 47, 2, 198, 1, 520, 9531, 198] * 8
+    expected = oracle(starter_path, prompt, 16, flash=flash)
+    other_setting = forced(starter_path, prompt, choices(expected), flash=not flash)
+    for unpacked_columns, ahead_columns in ((0, 0), (NEVER, NEVER)):
+        choice = AttentionChoice(unpacked_columns, ahead_columns, flash)
+        with engine(starter_path, choice=choice) as paged:
+            request = paged.follow(prompt, choices(expected))
+            paged.run()
+            rows = paged.logits(request)
+        assert np.array_equal(rows[0], expected[0])
+        assert_close(rows[1:], expected[1:], 2 * nmse(other_setting[1:], expected[1:]))
 
 
 def test_starter_model(starter_path: Path) -> None:

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from engine.threads import linux_usable_cores, parse_cpu_list, usable_cores
+from engine.threads import (
+    linux_usable_cores,
+    linux_usable_processors,
+    parse_cpu_list,
+    usable_cores,
+    usable_processors,
+)
 
 
 def write_tree(root: Path, files: dict[str, object]) -> None:
@@ -91,10 +97,19 @@ def test_a_cpu_quota_limits(tmp_path: Path, files: dict[str, object], expected: 
     assert linux_usable_cores(set(range(8)), tmp_path) == expected
 
 
+def test_processors_are_of_every_kind_and_within_the_quota(tmp_path: Path) -> None:
+    write_tree(tmp_path, cpu_files(["0-1", "0-1", "2-3", "2-3", "4", "5", "6", "7"]))
+    write_tree(tmp_path, {"sys/devices/cpu_core/cpus": "0-3", "sys/devices/cpu_atom/cpus": "4-7"})
+    assert linux_usable_processors(set(range(8)), tmp_path) == 8
+    assert linux_usable_processors({1, 2, 5}, tmp_path) == 3
+    write_tree(tmp_path, {"proc/self/cgroup": "0::/a", "sys/fs/cgroup/a/cpu.max": "250000 100000"})
+    assert linux_usable_processors(set(range(8)), tmp_path) == 2
+
+
 def test_cpu_lists() -> None:
     assert parse_cpu_list("0-3,8,10-11\n") == {0, 1, 2, 3, 8, 10, 11}
     assert parse_cpu_list("") == set()
 
 
 def test_this_machine_has_a_core() -> None:
-    assert usable_cores() >= 1
+    assert usable_processors() >= usable_cores() >= 1
