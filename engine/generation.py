@@ -130,7 +130,11 @@ class TextGeneration:
                 text="".join(answer.pieces),
                 token_ids=tuple(answer.token_ids),
                 reason=reason,
-                stats=replace(event.stats, generated_tokens=len(answer.token_ids)),
+                stats=replace(
+                    event.stats,
+                    generated_tokens=len(answer.token_ids),
+                    accepted_tokens=min(event.stats.accepted_tokens, len(answer.token_ids)),
+                ),
                 kv=self._engine.kv_stats(),
             )
         )

@@ -45,7 +45,8 @@ class Tuner:
         self._config = config
         self._candidates = thread_candidates(config.threads)
         self._tuning = Tuning(config.threads or usable_cores())
-        self._path = config.tuning_file if layout is KvLayout.PACKED and device.kind == "cpu" else None
+        measurable = layout is KvLayout.PACKED and device.kind == "cpu" and (config.threads or 1) <= usable_processors()
+        self._path = config.tuning_file if measurable else None
         self.report: TuningReport | None = None
         """What was measured, if anything was."""
         self.measures = False
@@ -54,7 +55,7 @@ class Tuner:
             return
         self._processor = processor_name()
         self._key = tuning_key(file, plan, layout.types(config.kv_type), self._candidates, self._processor)
-        remembered = None if config.retune else recall(self._path, self._key)
+        remembered = None if config.retune else recall(self._path, self._key, self._candidates)
         self._tuning = remembered or self._tuning
         self.measures = remembered is None
 

@@ -29,6 +29,9 @@ from engine.tuning import Tuning
 _FORMAT = 1
 """To be raised whenever the compositions of attention change so much that old measurements mislead."""
 
+_LONGEST_CHUNK = 4096
+"""Tokens; no measurement comes to more."""
+
 
 def tuning_key(file: GgufFile, plan: ModelPlan, types: KvTypes, threads: Sequence[int], processor: str) -> str:
     """All that the best settings depend on, in words. threads: the numbers to choose from."""
@@ -51,8 +54,11 @@ def tuning_key(file: GgufFile, plan: ModelPlan, types: KvTypes, threads: Sequenc
     )
 
 
-def recall(path: str, key: str) -> Tuning | None:
-    """What was remembered under `key`; None if nothing was, or the file is missing, damaged or of another format."""
+def recall(path: str, key: str, candidates: Sequence[int]) -> Tuning | None:
+    """What was remembered under `key`, with one of the candidates for the number of threads.
+
+    None if nothing was, or the file is missing, damaged or of another format.
+    """
     entry = _read(path).get(key)
     if not isinstance(entry, dict):
         return None
@@ -65,8 +71,8 @@ def recall(path: str, key: str) -> Tuning | None:
                 "ahead_columns": int(ahead),
                 "flash": bool(flash),
             },
-        } if min(threads, chunk_tokens) > 0 <= min(unpacked, ahead):
-            return Tuning(threads, AttentionChoice(unpacked, ahead, flash), chunk_tokens)
+        } if threads in candidates and 0 < chunk_tokens <= _LONGEST_CHUNK and min(unpacked, ahead) >= 0:
+            return Tuning(int(threads), AttentionChoice(unpacked, ahead, flash), chunk_tokens)
     return None
 
 

@@ -22,6 +22,7 @@ from engine.tuning_file import recall, remember, tuning_key
 
 TUNING = Tuning(3, AttentionChoice(unpacked_columns=128, ahead_columns=NEVER, flash=False), 256)
 OTHER = Tuning(1)
+THREADS = (1, 2, 3)
 
 DAMAGED: dict[str, Callable[[str], Any]] = {
     "empty": lambda _: "",
@@ -34,19 +35,21 @@ DAMAGED: dict[str, Callable[[str], Any]] = {
     "a word for a number": lambda text: text.replace('"chunk_tokens": 256', '"chunk_tokens": "many"'),
     "a number missing": lambda text: text.replace("unpacked_columns", "columns"),
     "no threads": lambda text: text.replace('"threads": 3', '"threads": 0'),
+    "threads that are no choice": lambda text: text.replace('"threads": 3', '"threads": 1000000000'),
+    "an endless chunk": lambda text: text.replace('"chunk_tokens": 256', '"chunk_tokens": 1000000000'),
     "negative columns": lambda text: text.replace('"unpacked_columns": 128', '"unpacked_columns": -1'),
 }
 
 
 def test_it_comes_back(tmp_path: Path) -> None:
     path = str(tmp_path / "new" / "folder" / "tuning.json")
-    assert recall(path, "key") is None
+    assert recall(path, "key", THREADS) is None
     assert remember(path, "key", OTHER)
     assert remember(path, "another key", OTHER)
     assert remember(path, "key", TUNING)
-    assert recall(path, "key") == TUNING
-    assert recall(path, "another key") == OTHER
-    assert recall(path, "third key") is None
+    assert recall(path, "key", THREADS) == TUNING
+    assert recall(path, "another key", THREADS) == OTHER
+    assert recall(path, "third key", THREADS) is None
 
 
 def test_it_is_the_owners_alone_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -62,9 +65,9 @@ def test_a_damaged_file_says_nothing_and_is_replaced(tmp_path: Path, damage: Cal
     remember(str(path), "key", TUNING)
     content = damage(path.read_text())
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    assert recall(str(path), "key") is None
+    assert recall(str(path), "key", THREADS) is None
     assert remember(str(path), "key", TUNING)
-    assert recall(str(path), "key") == TUNING
+    assert recall(str(path), "key", THREADS) == TUNING
 
 
 def test_a_place_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
@@ -74,7 +77,7 @@ def test_a_place_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     folder = tmp_path / "folder" / "tuning.json"
     folder.mkdir(parents=True)
     assert not remember(str(folder), "key", TUNING)
-    assert recall(str(folder), "key") is None
+    assert recall(str(folder), "key", THREADS) is None
     assert list(folder.parent.iterdir()) == [folder]
 
 
@@ -94,7 +97,7 @@ def test_writers_at_once_leave_a_whole_file(tmp_path: Path) -> None:
     assert n_read
     assert [writer.returncode for writer in writers] == [0] * 4
     assert list(tmp_path.iterdir()) == [path]
-    recalled = [recall(str(path), str(number) * 1000) for number in range(4)]
+    recalled = [recall(str(path), str(number) * 1000, range(1, 1000)) for number in range(4)]
     assert Tuning(100) in recalled
 
 
