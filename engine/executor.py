@@ -80,12 +80,15 @@ class CpuExecutor:
     def load(self, graph: int, *, is_decode: bool) -> Program:
         """See Executor.load."""
         allocator = ggml.gallocr_new(self._buffer_type)
-        if not ggml.gallocr_alloc_graph(allocator, graph):
+        try:
+            if not ggml.gallocr_alloc_graph(allocator, graph):
+                raise MemoryLimitError(_NO_MEMORY)
+            plan = ggml.graph_plan(graph, self._n_threads, None)
+            if plan.work_size > len(self._work):
+                self._work = _aligned(plan.work_size)
+        except MemoryLimitError:
             ggml.gallocr_free(allocator)
-            raise MemoryLimitError(_NO_MEMORY)
-        plan = ggml.graph_plan(graph, self._n_threads, None)
-        if plan.work_size > len(self._work):
-            self._work = _aligned(plan.work_size)
+            raise
         return Program(graph, is_decode, ggml.gallocr_get_buffer_size(allocator, 0), allocator, plan)
 
     def run(self, program: Program) -> None:
@@ -150,8 +153,11 @@ def _check(status: int) -> None:
 
 
 def _aligned(size: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """Memory that starts at a page, and so at a cache line."""
-    memory = np.empty(size + _PAGE, np.uint8)
+    """Memory that starts at a page, and so at a cache line. Raises MemoryLimitError."""
+    try:
+        memory = np.empty(size + _PAGE, np.uint8)
+    except MemoryError:
+        raise MemoryLimitError(_NO_MEMORY) from None
     start = -memory.ctypes.data % _PAGE
     return memory[start : start + size]
 

@@ -94,9 +94,11 @@ class Forward:
             builder = GraphBuilder(max_nodes=_nodes_of_copies(self._plan, len(together)))
             self._pool.add_copies(builder.context, builder.graph, together)
             program = self._load(builder, is_decode=False)
-            self._executor.run(program)
-            self._executor.unload(program)
-            builder.close()
+            try:
+                self._executor.run(program)
+            finally:
+                self._executor.unload(program)
+                builder.close()
 
     def _graph_for(self, batch: Batch) -> _Live:
         segments = tuple(tuple(segment_shape(s, self._pool.layout) for s in group) for group in batch.groups)
