@@ -22,7 +22,11 @@ _ordered.flags.writeable = False
 
 
 class Reading(NamedTuple):
-    """How attention reads the keys of a sequence; see KvLayout for what each layout wants."""
+    """How attention reads the keys of a sequence.
+
+    padding: it reads a run in multiples of so many slots. merge_limit: several runs are read as one masked stretch up
+    to this ratio of its length to the sequence's. max_spans: most stretches in which one sequence is read.
+    """
 
     padding: int
     merge_limit: float

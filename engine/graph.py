@@ -44,7 +44,7 @@ class ForwardGraph:
 
 def max_nodes(plan: ModelPlan, layout: KvLayout, n_sequences: int, n_tokens: int) -> int:
     """Room that the graph of a batch can need at most, in tensors: views and inputs included."""
-    per_part = 32 + 8 * layout.max_spans
+    per_part = 32 + 8 * layout.reading.max_spans
     n_parts = n_sequences + (n_tokens // QUERY_BLOCK if layout is KvLayout.PACKED else 0)
     writes = 4 * (n_tokens // BLOCK_SIZE + 2 * n_sequences)  # V is copied span by span, at worst block by block
     return (len(plan.layers) + 1) * (80 + per_part * n_parts + writes)

@@ -16,7 +16,7 @@ from engine.prefix_cache import CachedBlock, HashFunction, PrefixCache, blake2b_
 from engine.sequence import Priority, Sequence
 
 SKIP = 4
-"""A growing sequence may skip a quarter of its length to stay in one stretch (KvLayout.merge_limit is 1.3)."""
+"""A growing sequence may skip a quarter of its length to stay in one stretch (KvLayout.reading merges up to 1.3)."""
 
 
 class KnownPrefix(NamedTuple):

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine import ggml
+from engine.batch import Reading
 from engine.blocks import BlockCopy
 from engine.config import KvType
 from engine.devices import Device
@@ -46,23 +47,16 @@ class KvLayout(enum.Enum):
         return KvTypes(wanted, KvType.F16 if self is KvLayout.PACKED else wanted)
 
     @property
-    def padding(self) -> int:
-        """Attention reads the keys of a run in multiples of this many slots: the step between two graphs.
+    def reading(self) -> Reading:
+        """How attention reads this layout.
 
-        Longer steps mean fewer graphs and more masked keys; ggml's dot products of F16 take up to 64 numbers at a time
-        and the rest one by one; flash attention on a GPU wants 256.
+        Padding is the step between two graphs. Longer steps mean fewer graphs and more masked keys; ggml's dot products
+        of F16 take up to 64 numbers at a time and the rest one by one; flash attention on a GPU wants 256. Each stretch
+        adds nodes to every layer; flash attention takes one.
         """
-        return 64 if self is KvLayout.PACKED else 256
-
-    @property
-    def merge_limit(self) -> float:
-        """Several runs are read as one masked stretch up to this ratio of its length to the sequence's."""
-        return 1.3
-
-    @property
-    def max_spans(self) -> int:
-        """Most stretches that one sequence is read in: each adds nodes to every layer. Flash attention takes one."""
-        return 8 if self is KvLayout.PACKED else 1
+        if self is KvLayout.PACKED:
+            return Reading(padding=64, merge_limit=1.3, max_spans=8)
+        return Reading(padding=256, merge_limit=1.3, max_spans=1)
 
 
 def bytes_per_slot(groups: tuple[KvGroup, ...], types: KvTypes) -> int:
@@ -100,7 +94,7 @@ class KvPool:
         self.types = layout.types(kv_type)
         self.block_size = block_size
         self.n_slots = n_blocks * block_size
-        self.stride = _odd_tiles(self.n_slots + layout.padding)
+        self.stride = _odd_tiles(self.n_slots + layout.reading.padding)
         self.bytes_per_slot = bytes_per_slot(groups, self.types)
         self._groups = groups
         n_layers = sum(len(group.layers) for group in groups)

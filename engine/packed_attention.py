@@ -78,7 +78,7 @@ class PackedAttention:
         block = segment.n_tokens if flash or segment.n_tokens < FLASH_TILE else QUERY_BLOCK
         for first in range(0, segment.n_tokens, block):
             n_tokens = min(block, segment.n_tokens - first)
-            spans = _seen_spans(segment, first + n_tokens, self._pool.layout.padding)
+            spans = _seen_spans(segment, first + n_tokens, self._pool.layout.reading.padding)
             n_columns = sum(span.n_slots for span in spans)
             if flash:
                 mask = self._b.input_2d(ggml.F16, n_columns, n_tokens)

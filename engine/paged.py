@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.attention_choice import AttentionChoice
-from engine.batch import Reading
 from engine.blocks import BLOCK_SIZE
 from engine.compaction import CompactionPolicy
 from engine.config import EngineConfig
@@ -113,7 +112,7 @@ class PagedEngine:
                 )
             )
             self._native = stack.pop_all()
-        self._reading = Reading(layout.padding, layout.merge_limit, layout.max_spans)
+        self._reading = layout.reading
         self._scheduler = Scheduler(
             n_blocks=n_blocks,
             context=self.context,

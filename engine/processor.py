@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import platform
-import subprocess
 import sys
 from pathlib import Path
 
 from engine.printable import one_line
+from engine.threads import sysctl
 
 
 def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
@@ -17,8 +17,7 @@ def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 def _system_name(cpuinfo: Path) -> str:
     if sys.platform == "darwin":
-        command = ["sysctl", "-n", "machdep.cpu.brand_string"]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        return sysctl("machdep.cpu.brand_string")
     try:
         lines = cpuinfo.read_text(errors="replace").splitlines()
     except OSError:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from engine import ggml
-from engine.batch import Reading, Segment, key_view, write_spans
+from engine.batch import Segment, key_view, write_spans
 from engine.blocks import BLOCK_SIZE, Run
 from engine.config import KvType
 from engine.devices import Device
@@ -45,7 +45,7 @@ def lone_segment(first_slot: int, start: int, n_tokens: int) -> Segment:
     """`n_tokens` tokens after `start` known ones, of a sequence in one run from `first_slot` (of a block) on."""
     layout = KvLayout.PACKED
     runs = [Run(first_slot // BLOCK_SIZE, -(-(start + n_tokens) // BLOCK_SIZE))]
-    reading = Reading(layout.padding, layout.merge_limit, layout.max_spans)
+    reading = layout.reading
     return Segment(
         start,
         n_tokens,

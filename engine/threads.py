@@ -23,7 +23,7 @@ def usable_cores() -> int:
     if sys.platform == "linux":
         return linux_usable_cores(os.sched_getaffinity(0))
     if sys.platform == "darwin":
-        return _sysctl("hw.perflevel0.physicalcpu") or _sysctl("hw.physicalcpu") or 1
+        return _count("hw.perflevel0.physicalcpu") or _count("hw.physicalcpu") or 1
     return os.cpu_count() or 1
 
 
@@ -93,7 +93,12 @@ def parse_cpu_list(text: str) -> set[int]:
     return cpus
 
 
-def _sysctl(name: str) -> int:
+def sysctl(name: str) -> str:
+    """What macOS knows by `name`, "" when it does not know it."""
+    return subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _count(name: str) -> int:
     """A number that macOS knows by `name`, 0 when it does not know it."""
-    answer = subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, check=False).stdout.strip()
+    answer = sysctl(name)
     return int(answer) if answer.isdecimal() else 0

@@ -35,7 +35,7 @@ from models.locate import locate
 GREEDY = SamplingParams(temperature=0)
 WARM_UP, TURN, TURNS = 4, 32, 2
 N_STEPS = WARM_UP + TURNS * (TURN + 1)
-"""Decode steps before the first turn, of a turn, and turns per load; the paged engine makes a new graph every 32."""
+"""Decode steps before the first turn, of a turn, and turns per load; the paged engine makes a new graph every 64."""
 
 
 class Mode(NamedTuple):

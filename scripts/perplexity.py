@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.attention_choice import AttentionChoice
-from engine.batch import Batch, Reading, Segment, key_view, write_spans
+from engine.batch import Batch, Segment, key_view, write_spans
 from engine.blocks import BLOCK_SIZE, Run
 from engine.config import KvType
 from engine.devices import cpu_device
@@ -48,7 +48,7 @@ class Lane:
     ) -> None:
         device = cpu_device()
         self._run = Run(0, -(-window // BLOCK_SIZE))
-        self._reading = Reading(layout.padding, layout.merge_limit, layout.max_spans)
+        self._reading = layout.reading
         self._n_groups = len(plan.kv_groups)
         self._pool = KvPool(plan.kv_groups, self._run.n_blocks, BLOCK_SIZE, layout, device, kv_type)
         self._forward = Forward(

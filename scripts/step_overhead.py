@@ -2,7 +2,7 @@
 
 Usage: python scripts/step_overhead.py [MODEL.gguf] [--steps 256] [--batches 1,8]
 
-Prints medians and the 99th percentile, in milliseconds; a graph is rebuilt every 32 tokens of a sequence.
+Prints medians and the 99th percentile, in milliseconds; a graph is rebuilt every 64 tokens of a sequence.
 """
 
 from __future__ import annotations

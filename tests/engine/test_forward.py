@@ -94,7 +94,7 @@ def test_each_layer_has_room_for_scattered_pairs(
 ) -> None:
     """The graph that takes most nodes: too little room would end the process."""
     layout, device = KvLayout.PACKED, cpu_device()
-    segments = scattered_pairs(Reading(layout.padding, layout.merge_limit, layout.max_spans))
+    segments = scattered_pairs(layout.reading)
     n = len(segments)
     batch = Batch(np.zeros(n, np.int32), np.full(n, segments[0].start, np.int32), (segments,), tuple(range(n)))
     room = graph.max_nodes
@@ -104,7 +104,7 @@ def test_each_layer_has_room_for_scattered_pairs(
         file = GgufFile.open(str(tiny_model(layers=n_layers)))
         plan = ModelPlan.from_gguf(file)
         weights = Weights(file, plan, device, lambda _fraction: None, copied=True)
-        pool = KvPool(plan.kv_groups, 5 * 3 * N_PAIRS * layout.max_spans, BLOCK_SIZE, layout, device)
+        pool = KvPool(plan.kv_groups, 5 * 3 * N_PAIRS * layout.reading.max_spans, BLOCK_SIZE, layout, device)
         built = graph.build_graph(plan, weights, pool, batch, AttentionChoice())
         used.append(_used_memory(built.builder.context))
         granted.append(room(plan, layout, n, n) * ggml.tensor_overhead())
