@@ -19,13 +19,18 @@ def data_folder() -> Path:
 
 
 def models_folder() -> Path:
-    """Installed models, one .gguf file each, in the data folder."""
+    """Model files that Octavo wrote or copied, and those that the user put there; in the data folder."""
     return data_folder() / "models"
 
 
 def cache_folder() -> Path:
     """What can be made again at some cost in time. Moved by OCTAVO_CACHE_DIR."""
     return _moved("OCTAVO_CACHE_DIR") or platformdirs.user_cache_path(_APP, appauthor=False)
+
+
+def config_folder() -> Path:
+    """What the user has set. Moved by OCTAVO_CONFIG_DIR."""
+    return _moved("OCTAVO_CONFIG_DIR") or platformdirs.user_config_path(_APP, appauthor=False)
 
 
 def _moved(variable: str) -> Path | None:

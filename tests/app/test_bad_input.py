@@ -48,7 +48,7 @@ def test_a_prompt_without_end() -> None:
 
 
 def test_missing_model_says_what_is_installed(tmp_path: Path) -> None:
-    assert "no models are installed" in sentence("run", "nowhere", "Hi", data=tmp_path)
+    assert "installed are 'SmolLM2-135M-Instruct.Q4_1'" in sentence("run", "nowhere", "Hi", data=tmp_path)
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "tiny.gguf").touch()
     assert "'tiny'" in sentence("run", "/nowhere/model.gguf", "Hi", data=tmp_path)

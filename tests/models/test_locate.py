@@ -9,7 +9,8 @@ import pytest
 
 from engine.errors import ModelFileError
 from models.folders import data_folder, models_folder
-from models.locate import installed, locate
+from models.catalogue import Catalogue
+from models.locate import locate
 
 
 @pytest.fixture
@@ -41,7 +42,8 @@ def test_without_the_starter_package_it_says_how_to_get_one(monkeypatch: pytest.
 def test_an_installed_model_by_name(folder: Path) -> None:
     assert locate("llama") == locate("llama.gguf") == folder / "llama.gguf"
     assert locate("qwen3-0.6b") == folder / "qwen3-0.6b.gguf"
-    assert installed() == ["llama", "qwen3-0.6b"]
+    names = [model.name for model in Catalogue().models()]
+    assert names == ["llama", "qwen3-0.6b", "SmolLM2-135M-Instruct.Q4_1"]
 
 
 def test_an_existing_path_wins(folder: Path) -> None:
@@ -57,7 +59,7 @@ def test_a_folder_of_the_same_name_does_not_hide_an_installed_model(folder: Path
 
 @pytest.mark.parametrize("name", ["mistral", "../llama", "notes.txt", "a\0b", "x" * 5000, "~nobody-here/llama"])
 def test_what_is_not_there(folder: Path, name: str) -> None:
-    with pytest.raises(ModelFileError, match=r"installed are 'llama', 'qwen3-0\.6b';"):
+    with pytest.raises(ModelFileError, match=r"installed are 'llama', 'qwen3-0\.6b', "):
         locate(name)
 
 
