@@ -16,6 +16,7 @@ import numpy.typing as npt
 from engine.config import EngineConfig
 from engine.errors import OctavoError
 from engine.interface import Event
+from engine.interrupt import StepInterrupted
 from engine.llama_context import CHUNK, LlamaContext
 from engine.requests import check_request
 from engine.sampling import Sampler, check_sampling
@@ -76,7 +77,7 @@ class ContiguousEngine:
         return self._n_requests
 
     def step(self) -> list[Event]:
-        """Compute one chunk of a prompt, or one token; returns what it produced.
+        """Compute one chunk of a prompt, or one token; returns what it produced, nothing if it was interrupted.
 
         Raises MemoryLimitError when llama.cpp finds no memory for it, ModelFileError when the model's output is
         not a number; the answer is dropped.
@@ -86,9 +87,16 @@ class ContiguousEngine:
             return []
         try:
             return self._advance(sequence)
+        except StepInterrupted:
+            sequence.n_computed = len(self._llama.held)
+            return []
         except OctavoError:
             self._leave()
             raise
+
+    def interrupt(self) -> None:
+        """See Engine.interrupt."""
+        self._llama.interrupt.set()
 
     def cancel(self, request_id: int, index: int | None = None) -> list[Event]:
         """End all answers of a request, or one of them; what was computed stays in the cache."""

@@ -17,6 +17,7 @@ import numpy as np
 from engine import ggml
 from engine.devices import Device, cpu_device
 from engine.errors import DeviceError, MemoryLimitError
+from engine.interrupt import Interrupt, StepInterrupted
 from engine.thread_governor import ThreadGovernor
 
 _PAGE = 4096
@@ -48,8 +49,8 @@ class Executor(Protocol):
     def load(self, graph: int, *, is_decode: bool) -> Program:
         """Give the nodes of a graph memory. Raises MemoryLimitError when there is not enough."""
 
-    def run(self, program: Program) -> None:
-        """Compute all nodes. Raises DeviceError."""
+    def run(self, program: Program, interrupt: Interrupt | None = None) -> None:
+        """Compute all nodes. Raises DeviceError, and StepInterrupted when `interrupt` is set and was seen in time."""
 
     def unload(self, program: Program) -> None:
         """Take the memory back; the graph is still its owner's."""
@@ -91,9 +92,11 @@ class CpuExecutor:
             raise
         return Program(graph, is_decode, ggml.gallocr_get_buffer_size(allocator, 0), allocator, plan)
 
-    def run(self, program: Program) -> None:
+    def run(self, program: Program, interrupt: Interrupt | None = None) -> None:
         """See Executor.run."""
         assert program.plan is not None
+        program.plan.abort_callback = interrupt.callback if interrupt else None
+        program.plan.abort_callback_data = interrupt.data if interrupt else None
         program.plan.work_data = self._work.ctypes.data
         program.plan.n_threads = self._governor.n_threads
         start = time.perf_counter()
@@ -130,8 +133,8 @@ class DeviceExecutor:
             raise MemoryLimitError(_NO_MEMORY)
         return Program(graph, is_decode)
 
-    def run(self, program: Program) -> None:
-        """See Executor.run."""
+    def run(self, program: Program, interrupt: Interrupt | None = None) -> None:
+        """See Executor.run. What the device has begun it finishes."""
         _check(ggml.backend_sched_graph_compute(self._scheduler, program.graph))
 
     def unload(self, program: Program) -> None:
@@ -148,6 +151,8 @@ _NO_MEMORY = "There is no memory for the intermediate results of a step: use a s
 
 
 def _check(status: int) -> None:
+    if status == ggml.STATUS_ABORTED:
+        raise StepInterrupted
     if status != ggml.STATUS_SUCCESS:
         raise DeviceError(f"The device failed to compute a step (ggml status {status}): start again.")
 

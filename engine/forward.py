@@ -20,6 +20,7 @@ from engine.devices import Device
 from engine.executor import Program, make_executor
 from engine.graph import ForwardGraph, build_graph, max_nodes
 from engine.graph_builder import GraphBuilder
+from engine.interrupt import Interrupt
 from engine.kv_pool import KvPool
 from engine.plan import ModelPlan
 from engine.weights import Weights
@@ -40,7 +41,7 @@ class _Live(NamedTuple):
 
 
 class Forward:
-    """Owns the executor and the live graphs of one loaded model."""
+    """Owns the executor and the live graphs of one loaded model. interrupt: stops `run`."""
 
     def __init__(
         self,
@@ -67,16 +68,18 @@ class Forward:
         self._copies_per_graph = n_nodes // _nodes_of_copies(plan, 1)
         self._live: OrderedDict[BatchShape, _Live] = OrderedDict()
         """By shape, the one used last at the end."""
+        self.interrupt = Interrupt()
 
     def run(self, batch: Batch) -> NDArray[np.float32] | None:
         """Compute one batch: K and V go to the pool, logits come back as float32 [R, vocabulary].
 
         None when the batch wants no logits. The array is the graph's own memory: it is valid until the next call.
-        Raises MemoryLimitError when the device has no room for the graph's buffers.
+        Raises MemoryLimitError when the device has no room for the graph's buffers, and StepInterrupted; the slots of
+        the batch may have been written then.
         """
         live = self._graph_for(batch)
         live.graph.fill(batch)
-        self._executor.run(live.program)
+        self._executor.run(live.program, self.interrupt)
         logits = live.graph.logits
         if logits is None:
             return None

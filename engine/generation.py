@@ -81,6 +81,10 @@ class TextGeneration:
         """Run the engine for one step and return what it produced, as text."""
         return self._as_text(self._engine.step())
 
+    def interrupt(self) -> None:
+        """Stop the step that runs, or else the next one; it produces nothing. Any thread may call this."""
+        self._engine.interrupt()
+
     def cancel(self, request_id: int, index: int | None = None) -> list[TextEvent]:
         """End all answers of a request, or one of them, with what they have so far. Unknown ids are ignored."""
         for engine_id, running in self._running.items():

@@ -10,7 +10,7 @@ Event = TokenEvent | PrefillEvent
 
 
 class Engine(Protocol):
-    """Token ids in, events out. Not thread-safe: one thread calls submit, step and cancel."""
+    """Token ids in, events out. Not thread-safe but for `interrupt`: one thread calls submit, step and cancel."""
 
     name: str
     """"paged" or "contiguous"."""
@@ -27,6 +27,9 @@ class Engine(Protocol):
 
     def step(self) -> list[Event]:
         """Do one bounded piece of work (a forward pass) and return what it produced."""
+
+    def interrupt(self) -> None:
+        """Stop the step that runs, or else the next one, soon; it produces nothing. Any thread may call this."""
 
     def cancel(self, request_id: int, index: int | None = None) -> list[Event]:
         """End all answers of a request, or one of them; returns their last events. Unknown ids are ignored."""

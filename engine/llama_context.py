@@ -14,6 +14,7 @@ from engine.config import EngineConfig, KvType
 from engine.devices import Device, find_device
 from engine.errors import MemoryLimitError, ModelFileError, UnsupportedKvType, UnsupportedModel
 from engine.gguf_file import GgufFile, LongArray
+from engine.interrupt import Interrupt, StepInterrupted
 from engine.kv_types import KvTypes, ggml_type, head_bytes
 from engine.memory import available_memory, choose_context
 from engine.native import LOG_ERROR, LOG_INFO, captured_log, llama, reason_in
@@ -25,6 +26,9 @@ CHUNK = 512
 
 _RESERVED = re.compile(r"(?:KV|RS) buffer size = +([\d.]+) MiB")
 """How llama.cpp 0.3.36 logs each buffer that it allocates for keys and values or for recurrent states."""
+
+_ABORTED = 2
+"""What llama_decode returns when its abort callback has said yes."""
 
 _REFUSED_TYPE = re.compile(r"V cache (?:requires|was requested)|cache type \S+ with block size")
 """How llama.cpp 0.3.36 logs that it cannot store keys or values as it was told to."""
@@ -38,6 +42,7 @@ class LlamaContext:
     are in the cache, in position order. types: what keys and values are stored as.
     bytes_per_token: see `kv_bytes_per_token`. bytes_reserved: what
     llama.cpp allocated for the cache; it fills it with zeros, so all of it is resident from the start.
+    interrupt: stops `decode`.
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class LlamaContext:
         """
         self._context = self._model = None
         self.held: list[int] = []
+        self.interrupt = Interrupt()
         file = GgufFile.open(path)
         device = find_device(config.device)
         available = available_memory()
@@ -69,6 +75,8 @@ class LlamaContext:
             self._context, self.bytes_reserved = _new_context(
                 self._model, self.context, self.types, config.threads, flash
             )
+            callback = ctypes.cast(self.interrupt.callback, llama.ggml_abort_callback)
+            llama.llama_set_abort_callback(self._context, callback, self.interrupt.data)
             self._memory = llama.llama_get_memory(self._context)
             if llama.llama_model_has_encoder(self._model) or not self._memory:
                 raise UnsupportedModel(
@@ -100,11 +108,18 @@ class LlamaContext:
         """Compute 1 to CHUNK tokens that follow the held ones.
 
         Returns the logits after the last of them, [n_vocab], in memory that the next call overwrites.
-        Raises MemoryLimitError when llama.cpp finds no memory for the computation.
+        Raises MemoryLimitError when llama.cpp finds no memory for the computation, and StepInterrupted; then `held`
+        says what is left, all of it or, where a cache cannot step back, nothing.
         """
         ids = (llama.llama_token * len(tokens))(*tokens)
         with captured_log(LOG_ERROR) as log:
             status = llama.llama_decode(self._context, llama.llama_batch_get_one(ids, len(tokens)))
+        self.interrupt.clear()
+        if status == _ABORTED:
+            if not llama.llama_memory_seq_rm(self._memory, 0, len(self.held), -1):
+                llama.llama_memory_clear(self._memory, False)
+                self.held.clear()
+            raise StepInterrupted
         if status != 0:
             llama.llama_memory_clear(self._memory, False)
             self.held.clear()

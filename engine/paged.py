@@ -17,6 +17,7 @@ from engine.errors import OctavoError
 from engine.forward import Forward
 from engine.gguf_file import GgufFile
 from engine.interface import Event
+from engine.interrupt import StepInterrupted
 from engine.kv_pool import KvLayout, KvPool, bytes_per_slot
 from engine.memory import available_memory, choose_context
 from engine.plan import ModelPlan
@@ -135,7 +136,7 @@ class PagedEngine:
         return self._scheduler.submit(request)
 
     def step(self) -> list[Event]:
-        """Compute one batch of prefill chunks and decodes; returns what it produced.
+        """Compute one batch of prefill chunks and decodes; returns what it produced, nothing if it was interrupted.
 
         Raises an OctavoError when the device fails or the output is not a number; the answers of that batch
         are dropped.
@@ -145,11 +146,17 @@ class PagedEngine:
             return []
         try:
             sampled = self._run(plan)
+        except StepInterrupted:  # the sequences keep their slots, and nobody has read what stands in them
+            return []
         except OctavoError:
             for chunk in plan.chunks:
                 self.cancel(chunk.sequence.request_id)
             raise
         return self._closing_samplers(self._scheduler.complete(plan, sampled))
+
+    def interrupt(self) -> None:
+        """See Engine.interrupt."""
+        self._forward.interrupt.set()
 
     def cancel(self, request_id: int, index: int | None = None) -> list[Event]:
         """End all answers of a request, or one of them; what was computed stays in the cache."""
@@ -196,7 +203,10 @@ class PagedEngine:
             self._reading,
             shares_prefixes=self._pool.layout is KvLayout.PACKED,
         )
-        logits = self._forward.run(batch)
+        try:
+            logits = self._forward.run(batch)
+        finally:
+            self._forward.interrupt.clear()
         sampled: dict[int, list[int]] = {}
         first_row = 0
         for chunk in chunks:

@@ -38,7 +38,7 @@ from engine.step_plan import Chunk, StepPlan
 
 
 class Scheduler:
-    """Owner of all sequences and, through KvManager, of all blocks. A plan must be completed before the next one."""
+    """Owner of all sequences and, through KvManager, of all blocks. A plan must be completed, or dropped for good."""
 
     def __init__(
         self,

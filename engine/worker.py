@@ -13,6 +13,7 @@ import os
 import queue
 import threading
 import traceback
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
@@ -35,10 +36,23 @@ if TYPE_CHECKING:
     from engine.generation import TextGeneration
 
     AppConnection = Connection[tuple[Report, ...], Load | Command]
-    Inbox = queue.SimpleQueue[Load | Command]
 
 _PROGRESS_STEP = 0.01
 """Loading is reported in steps of this fraction."""
+
+
+class _Inbox:
+    """What the parent sends. on_cancel: called by the listener's thread at once, while the engine computes."""
+
+    def __init__(self) -> None:
+        self.commands: queue.SimpleQueue[Load | Command] = queue.SimpleQueue()
+        self.on_cancel: Callable[[], None] = lambda: None
+
+    def put(self, command: Load | Command) -> None:
+        """From the listener's thread."""
+        self.commands.put(command)
+        if isinstance(command, Cancel):
+            self.on_cancel()
 
 
 def main(descriptor: int) -> None:
@@ -46,13 +60,13 @@ def main(descriptor: int) -> None:
     faulthandler.enable(all_threads=False)
     _prepare_environment()
     connection: AppConnection = Connection(descriptor)
-    inbox: Inbox = queue.SimpleQueue()
+    inbox = _Inbox()
     threading.Thread(target=_listen, args=(connection, inbox), name="listener", daemon=True).start()
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # nobody waits for an answer any more
         _serve(connection, inbox)
 
 
-def _listen(connection: AppConnection, inbox: Inbox) -> None:
+def _listen(connection: AppConnection, inbox: _Inbox) -> None:
     """Take in what the parent sends; when it is gone, end the process at once."""
     try:
         while True:
@@ -69,11 +83,12 @@ def _prepare_environment() -> None:
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 
 
-def _serve(connection: AppConnection, inbox: Inbox) -> None:
-    load = inbox.get()
+def _serve(connection: AppConnection, inbox: _Inbox) -> None:
+    load = inbox.commands.get()
     assert isinstance(load, Load)
     try:
         loaded, generation = _load(load, connection)
+        inbox.on_cancel = generation.interrupt
         connection.send((loaded,))
         _run(generation, connection, inbox)
     except OctavoError as error:
@@ -104,11 +119,11 @@ def _load(load: Load, connection: AppConnection) -> tuple[Loaded, TextGeneration
     return Loaded(engine.name, engine.context, notice, tuning), TextGeneration(engine, Tokenizer(load.path))
 
 
-def _run(generation: TextGeneration, connection: AppConnection, inbox: Inbox) -> None:
+def _run(generation: TextGeneration, connection: AppConnection, inbox: _Inbox) -> None:
     """Take commands as they come, wait for one when there is nothing to compute, and step otherwise."""
     while True:
-        while not generation.has_work() or not inbox.empty():
-            events = _obey(inbox.get(), generation)
+        while not generation.has_work() or not inbox.commands.empty():
+            events = _obey(inbox.commands.get(), generation)
             if events:
                 connection.send(tuple(events))
         events = generation.step()

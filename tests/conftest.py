@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.hub_server import Hub
 from tests.tiny_gguf import write_tiny
+
+_HUB_VARIABLES = (
+    "HF_TOKEN HUGGING_FACE_HUB_TOKEN HF_TOKEN_PATH HF_HUB_CACHE HUGGINGFACE_HUB_CACHE HF_HUB_OFFLINE HF_XET_CACHE "
+    "TRANSFORMERS_OFFLINE HF_HUB_DISABLE_XET HF_DEBUG HF_HUB_VERBOSITY"
+).split()
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +37,31 @@ def tiny_model(tmp_path: Path) -> Callable[..., Path]:
         return write_tiny(tmp_path / f"tiny-{next(numbers)}.gguf", architecture, **options)
 
     return make
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub on loopback, an empty cache and an empty data folder, for this process and those that it starts.
+
+    huggingface_hub reads its variables when it is imported: here, its constants are set too. HfApi() takes the endpoint
+    when it is made, so the functions of the module huggingface_hub itself (`model_info` …) do not see this hub.
+    """
+    from huggingface_hub import constants
+
+    with Hub() as hub:
+        for name in _HUB_VARIABLES:
+            monkeypatch.delenv(name, raising=False)
+        home = tmp_path / "huggingface"
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+        monkeypatch.setenv("HF_HOME", str(home))
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        monkeypatch.setenv("OCTAVO_DATA_DIR", str(tmp_path / "octavo"))
+        monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
+        monkeypatch.setattr(
+            constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        )
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(home / "token"))
+        monkeypatch.setattr(constants, "HF_STORED_TOKENS_PATH", str(home / "stored_tokens"))
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        yield hub

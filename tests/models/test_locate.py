@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from engine.errors import ModelFileError
-from models.folders import data_folder, models_folder
 from models.catalogue import Catalogue
+from models.folders import data_folder, models_folder
 from models.locate import locate
 
 
