@@ -16,13 +16,15 @@ from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, Any
 
 from engine.config import EngineConfig
 from engine.errors import EngineDied, OctavoError
 from engine.messages import (
+    Answered,
     Cancel,
     Command,
+    CountTokens,
     Crashed,
     Failed,
     Fatal,
@@ -30,11 +32,16 @@ from engine.messages import (
     Load,
     Loaded,
     Loading,
+    Question,
     Report,
     Submit,
+    TakeSurvey,
     TextEvent,
     TextRequest,
 )
+
+if TYPE_CHECKING:
+    from engine.survey import PoolSurvey
 
 Deliver = Callable[[TextEvent], object]
 """Receives the events of a request, on the client's reader thread: it must return at once and not raise."""
@@ -87,6 +94,21 @@ class EngineClient:
         with self._lock:
             if self._process is not None:
                 self._process.send(Cancel(request_id, index))
+
+    def count_tokens(self, request: TextRequest) -> Future[int]:
+        """Tokens of a request's prompt, between two steps of the engine.
+
+        The future fails with PromptError when the template refuses the messages, or with EngineDied.
+        """
+        return self._ask(CountTokens(next(self._ids), request))
+
+    def survey(self) -> Future[PoolSurvey]:
+        """What the KV memory looks like, between two steps of the engine. The future may fail with EngineDied."""
+        return self._ask(TakeSurvey(next(self._ids)))
+
+    def _ask(self, question: Question) -> Future[Any]:
+        with self._lock:
+            return self._running_process().ask(question)
 
     def stream(self, request: TextRequest) -> Iterator[TextEvent]:
         """Send a request when the first event is asked for, and yield its events as they come.
@@ -154,6 +176,7 @@ class _EngineProcess:
         self._on_loading = on_loading
         self._lock = threading.Lock()
         self._pending: dict[int, _Pending] = {}
+        self._asked: dict[int, Future[Any]] = {}
         self._verdict: OctavoError | None = None
         try:
             self._start()
@@ -188,6 +211,18 @@ class _EngineProcess:
             except OSError:
                 del self._pending[request_id]
                 raise
+
+    def ask(self, question: Question) -> Future[Any]:
+        """Send a question; the future gets its answer, or why there is none."""
+        answer: Future[Any] = Future()
+        with self._lock:
+            if self.alive:
+                self._asked[question.request_id] = answer
+                with contextlib.suppress(OSError):
+                    self._connection.send(question)
+                return answer
+        answer.set_exception(self._verdict or EngineDied("The engine's process is gone; ask again to start it."))
+        return answer
 
     def send(self, command: Load | Command) -> None:
         """A process that is gone is no error here: whoever waits for it hears from the reader thread."""
@@ -225,6 +260,10 @@ class _EngineProcess:
             case Crashed(summary, traceback):
                 self._verdict = EngineDied(f"The engine failed on a defect of its own ({summary}).")
                 self._verdict.add_note(traceback)
+            case Answered(request_id, value):
+                self._asked.pop(request_id).set_result(value)
+            case Failed(request_id, error) if request_id in self._asked:
+                self._asked.pop(request_id).set_exception(error)
             case _:
                 self._deliver(report)
 
@@ -248,6 +287,8 @@ class _EngineProcess:
             self.loaded.set_exception(error)
         for request_id, pending in self._pending.items():
             pending.deliver(Failed(request_id, error))
+        for answer in self._asked.values():
+            answer.set_exception(error)
 
     def _cause_of_death(self) -> EngineDied:
         what = _ending(self._process.returncode, while_loading=not self.loaded.done())

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.config import EngineConfig
-from engine.errors import OctavoError
+from engine.errors import OctavoError, StepFailed
 from engine.interface import Event
 from engine.interrupt import StepInterrupted
 from engine.llama_context import CHUNK, LlamaContext
@@ -29,6 +29,7 @@ from engine.sequence import (
     SequenceStatus,
     TokenEvent,
 )
+from engine.survey import PoolSurvey
 
 
 class ContiguousEngine:
@@ -79,8 +80,7 @@ class ContiguousEngine:
     def step(self) -> list[Event]:
         """Compute one chunk of a prompt, or one token; returns what it produced, nothing if it was interrupted.
 
-        Raises MemoryLimitError when llama.cpp finds no memory for it, ModelFileError when the model's output is
-        not a number; the answer is dropped.
+        Raises StepFailed when llama.cpp finds no memory for it, or the model's output is not a number.
         """
         sequence = self._running or self._start_next()
         if sequence is None:
@@ -90,9 +90,9 @@ class ContiguousEngine:
         except StepInterrupted:
             sequence.n_computed = len(self._llama.held)
             return []
-        except OctavoError:
-            self._leave()
-            raise
+        except OctavoError as error:
+            self.cancel(sequence.request_id)
+            raise StepFailed(error, frozenset([sequence.request_id])) from error
 
     def interrupt(self) -> None:
         """See Engine.interrupt."""
@@ -128,6 +128,10 @@ class ContiguousEngine:
             type_k=self._llama.types.k,
             type_v=self._llama.types.v,
         )
+
+    def survey(self) -> PoolSurvey:
+        """KV memory now; there are no blocks."""
+        return PoolSurvey(self.kv_stats())
 
     def close(self) -> None:
         """Free native memory; harmless when done already."""

@@ -25,6 +25,24 @@ class PromptError(OctavoError):
     """The prompt is empty, or does not fit the context window."""
 
 
+class PromptTooLong(PromptError):
+    """The prompt has `n_tokens` tokens, which leave no room for an answer in a context of `context` tokens."""
+
+    def __init__(self, message: str, n_tokens: int = 0, context: int = 0) -> None:
+        super().__init__(message)  # only this, and what is in __dict__, crosses to another process
+        self.n_tokens = n_tokens
+        self.context = context
+
+
+class StepFailed(OctavoError):
+    """A step had no result because of `reason`, and the requests in it have ended."""
+
+    def __init__(self, reason: OctavoError, request_ids: frozenset[int]) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+        self.request_ids = request_ids
+
+
 class MemoryLimitError(OctavoError):
     """What was asked for does not fit the memory of the machine or device."""
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from engine.detokenizer import Detokenizer
+from engine.errors import StepFailed
 from engine.interface import Engine
 from engine.interface import Event as EngineEvent
-from engine.messages import Finished, Notice, TextDelta, TextEvent, TextRequest
+from engine.messages import Failed, Finished, Notice, TextDelta, TextEvent, TextRequest
 from engine.sequence import FinishReason, PrefillEvent, Request, TokenEvent
-from engine.tokenizer import Tokenizer
+from engine.survey import PoolSurvey
+from engine.tokenizer import ChatPrompt, Tokenizer
 
 NO_TEMPLATE = "This model has no chat template, so it continues your text instead of answering it."
 
@@ -50,36 +52,47 @@ class TextGeneration:
         Raises PromptError when the prompt does not fit the context or the template refuses the messages.
         """
         events: list[TextEvent] = []
-        if isinstance(request.prompt, str):
-            prompt = self._tokenizer.encode_raw(request.prompt)
-        elif self._tokenizer.chat_template is not None:
-            prompt = self._tokenizer.encode_chat(request.prompt)
-        else:
-            prompt = self._tokenizer.encode_raw("\n\n".join(message.content for message in request.prompt))
-            if not self._said_no_template:
-                events.append(Notice(request_id, NO_TEMPLATE))
-                self._said_no_template = True
+        prompt = self._prompt(request)
+        if self._tokenizer.chat_template is None and not isinstance(request.prompt, str) and not self._said_no_template:
+            events.append(Notice(request_id, NO_TEMPLATE))
+            self._said_no_template = True
         answers = {index: _Answer(Detokenizer(self._tokenizer, request.stop)) for index in range(request.n)}
         engine_id = self._engine.submit(
             Request(
-                prompt=prompt,
+                prompt=prompt.token_ids,
                 sampling=request.sampling,
                 max_tokens=request.max_tokens,
                 stop_tokens=self._tokenizer.stop_tokens,
                 priority=request.priority,
                 n=request.n,
+                owner=request.owner,
             )
         )
-        self._running[engine_id] = _Running(request_id, answers)
+        self._running[engine_id] = running = _Running(request_id, answers)
+        if not request.continued:
+            for index in answers:
+                events += self._emit(running, index, prompt.opening)
         return events
+
+    def count_tokens(self, request: TextRequest) -> int:
+        """Tokens of the prompt. Raises PromptError when the template refuses the messages."""
+        return len(self._prompt(request).token_ids)
+
+    def survey(self) -> PoolSurvey:
+        """KV memory now, block by block."""
+        return self._engine.survey()
 
     def has_work(self) -> bool:
         """Whether `step` would do something."""
         return self._engine.has_work()
 
     def step(self) -> list[TextEvent]:
-        """Run the engine for one step and return what it produced, as text."""
-        return self._as_text(self._engine.step())
+        """Run the engine for one step and return what it produced, as text; requests may fail, the engine goes on."""
+        try:
+            return self._as_text(self._engine.step())
+        except StepFailed as error:
+            failed = [self._running.pop(engine_id) for engine_id in error.request_ids & self._running.keys()]
+            return [Failed(running.request_id, error.reason) for running in failed]
 
     def interrupt(self) -> None:
         """Stop the step that runs, or else the next one; it produces nothing. Any thread may call this."""
@@ -91,6 +104,14 @@ class TextGeneration:
             if running.request_id == request_id:
                 return self._as_text(self._engine.cancel(engine_id, index))
         return []
+
+    def _prompt(self, request: TextRequest) -> ChatPrompt:
+        if isinstance(request.prompt, str):
+            return ChatPrompt(self._tokenizer.encode_raw(request.prompt + request.continued), "")
+        if self._tokenizer.chat_template is not None:
+            return self._tokenizer.encode_chat(request.prompt, thinking=request.thinking, continued=request.continued)
+        text = "\n\n".join(message.content for message in request.prompt)
+        return ChatPrompt(self._tokenizer.encode_raw(text + request.continued), "")
 
     def _as_text(self, events: list[EngineEvent]) -> list[TextEvent]:
         return [text_event for event in events for text_event in self._translate(event)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from engine.sequence import KvStats, PrefillEvent, Request, TokenEvent
+from engine.survey import PoolSurvey
 
 Event = TokenEvent | PrefillEvent
 
@@ -26,7 +27,7 @@ class Engine(Protocol):
         """
 
     def step(self) -> list[Event]:
-        """Do one bounded piece of work (a forward pass) and return what it produced."""
+        """Do one bounded piece of work (a forward pass) and return what it produced. Raises StepFailed."""
 
     def interrupt(self) -> None:
         """Stop the step that runs, or else the next one, soon; it produces nothing. Any thread may call this."""
@@ -39,6 +40,9 @@ class Engine(Protocol):
 
     def kv_stats(self) -> KvStats:
         """KV memory now."""
+
+    def survey(self) -> PoolSurvey:
+        """KV memory now, block by block."""
 
     def close(self) -> None:
         """Free native memory. The engine must not be used afterwards."""

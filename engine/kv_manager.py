@@ -91,6 +91,7 @@ class KvManager:
             for entry in prefix.chains[i]:
                 group.share(entry.block)
                 group.cache.touch(entry, sequence.request.priority)
+                entry.add_owner(sequence.request.owner)
                 sequence.tables[i].append(entry.block)
             sequence.chains[i].extend(prefix.chains[i])
         sequence.n_computed = prefix.n_blocks * self.block_size
@@ -182,6 +183,7 @@ class KvManager:
                         tokens=self._block_tokens(sequence, i),
                         block=table[i],
                         retention=sequence.request.priority,
+                        owner=sequence.request.owner,
                     )
                 )
 

@@ -111,9 +111,21 @@ class LlamaContext:
         Raises MemoryLimitError when llama.cpp finds no memory for the computation, and StepInterrupted; then `held`
         says what is left, all of it or, where a cache cannot step back, nothing.
         """
+        self._compute(tokens)
+        return np.ctypeslib.as_array(llama.llama_get_logits_ith(self._context, -1), (self.n_vocab,))
+
+    def decode_all(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
+        """`decode`, with the logits after each of the tokens, [n, n_vocab]."""
+        self._compute(tokens, every=True)
+        return np.ctypeslib.as_array(llama.llama_get_logits(self._context), (len(tokens), self.n_vocab))
+
+    def _compute(self, tokens: Sequence[int], *, every: bool = False) -> None:
         ids = (llama.llama_token * len(tokens))(*tokens)
+        batch = llama.llama_batch_get_one(ids, len(tokens))
+        if every:
+            batch.logits = (ctypes.c_int8 * len(tokens))(*[1] * len(tokens))
         with captured_log(LOG_ERROR) as log:
-            status = llama.llama_decode(self._context, llama.llama_batch_get_one(ids, len(tokens)))
+            status = llama.llama_decode(self._context, batch)
         self.interrupt.clear()
         if status == _ABORTED:
             if not llama.llama_memory_seq_rm(self._memory, 0, len(self.held), -1):
@@ -127,7 +139,6 @@ class LlamaContext:
                 f"llama.cpp could not compute {len(tokens)} tokens{reason_in(log)}: use a smaller --context or model."
             )
         self.held.extend(tokens)
-        return np.ctypeslib.as_array(llama.llama_get_logits_ith(self._context, -1), (self.n_vocab,))
 
     def close(self) -> None:
         """Free the context and the model; harmless when done already."""

@@ -13,6 +13,7 @@ from engine.config import EngineConfig
 from engine.errors import OctavoError, PromptError
 from engine.printable import quoted
 from engine.sequence import FinishReason, KvStats, PrefillEvent, Priority, SamplingParams, SequenceStats
+from engine.survey import PoolSurvey
 from engine.tuning import TuningReport
 
 
@@ -42,7 +43,9 @@ class TextRequest:
     """A prompt in words and what to do with it.
 
     prompt: messages for the model's chat template, or a string to complete as it stands.
-    stop: strings that end an answer; they are not part of it. max_tokens, priority, n: as in Request.
+    stop: strings that end an answer; they are not part of it. max_tokens, priority, n, owner: as in Request.
+    thinking: whether a reasoning model should think first; None leaves it to the model's chat template.
+    continued: the beginning of the assistant's answer to the messages, which the model is to go on with.
     Raises PromptError when there is nothing to answer.
     """
 
@@ -52,13 +55,16 @@ class TextRequest:
     stop: tuple[str, ...] = ()
     priority: Priority = Priority.INTERACTIVE
     n: int = 1
+    owner: int = 1
+    thinking: bool | None = None
+    continued: str = ""
 
     def __post_init__(self) -> None:
         texts = [self.prompt] if isinstance(self.prompt, str) else [message.content for message in self.prompt]
         if not texts or not texts[-1].strip():
             raise PromptError("The prompt is empty: write what you want to ask.")
         try:
-            "".join((*texts, *self.stop)).encode()
+            "".join((*texts, *self.stop, self.continued)).encode()
         except UnicodeEncodeError:
             raise PromptError("The prompt or a stop string is not valid Unicode: write it in UTF-8.") from None
 
@@ -87,7 +93,25 @@ class Cancel:
     index: int | None
 
 
-Command = Submit | Cancel
+@dataclass(frozen=True)
+class CountTokens:
+    """Asks how many tokens the prompt of a request has."""
+
+    request_id: int
+    request: TextRequest
+
+
+@dataclass(frozen=True)
+class TakeSurvey:
+    """Asks what the KV memory looks like."""
+
+    request_id: int
+
+
+Question = CountTokens | TakeSurvey
+"""Gets one Answered or Failed."""
+
+Command = Submit | Cancel | Question
 
 
 @dataclass(frozen=True)
@@ -169,8 +193,16 @@ class Failed:
     error: OctavoError
 
 
+@dataclass(frozen=True)
+class Answered:
+    """To a question: the number of tokens, or the survey."""
+
+    request_id: int
+    value: int | PoolSurvey
+
+
 TextEvent = TextDelta | PrefillEvent | Notice | Finished | Failed
 """What a request produces: any number of events, then one Finished for each of its n answers, or one Failed."""
 
-Report = Loading | Loaded | Fatal | Crashed | TextEvent
+Report = Loading | Loaded | Fatal | Crashed | TextEvent | Answered
 """All that a worker sends."""

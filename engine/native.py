@@ -12,7 +12,7 @@ import contextlib
 import ctypes
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from engine.errors import UnsupportedLibrary
 from engine.printable import one_line
@@ -71,6 +71,24 @@ def captured_log(lowest: int = LOG_WARN) -> Iterator[list[str]]:
     finally:
         _lowest = LOG_WARN
         lines.extend(_recent)
+
+
+@contextlib.contextmanager
+def log_to(take: Callable[[int, str], object]) -> Iterator[None]:
+    """Inside the block, give `take` all that native code logs, whatever the level: level and text, in pieces of lines.
+
+    It is called on whichever thread logs, in the middle of native code, and must not raise.
+    """
+
+    @llama.llama_log_callback  # type: ignore[untyped-decorator]
+    def on_log(level: int, text: bytes, _user_data: object) -> None:
+        take(level, text.decode("utf-8", "replace"))
+
+    llama.llama_log_set(on_log, ctypes.c_void_p(0))
+    try:
+        yield
+    finally:
+        llama.llama_log_set(_on_log, ctypes.c_void_p(0))
 
 
 _PREFIX = re.compile(r"(?:\w+: |error loading model[a-z ]*: )*")

@@ -13,7 +13,7 @@ from engine.blocks import BLOCK_SIZE
 from engine.compaction import CompactionPolicy
 from engine.config import EngineConfig
 from engine.devices import Device, find_device
-from engine.errors import OctavoError
+from engine.errors import OctavoError, StepFailed
 from engine.forward import Forward
 from engine.gguf_file import GgufFile
 from engine.interface import Event
@@ -28,6 +28,7 @@ from engine.sequence import KvStats, Request, Sequence, TokenEvent
 from engine.speculation import Speculation, verify
 from engine.step_batch import in_reading_order, make_batch
 from engine.step_plan import StepPlan
+from engine.survey import PoolSurvey, SurveyedSequence, survey_blocks
 from engine.tuner import Tuner
 from engine.weights import Weights, prefers_copy
 
@@ -138,8 +139,7 @@ class PagedEngine:
     def step(self) -> list[Event]:
         """Compute one batch of prefill chunks and decodes; returns what it produced, nothing if it was interrupted.
 
-        Raises an OctavoError when the device fails or the output is not a number; the answers of that batch
-        are dropped.
+        Raises StepFailed when the device fails or the output is not a number.
         """
         plan = self._scheduler.schedule()
         if plan is None:
@@ -148,10 +148,11 @@ class PagedEngine:
             sampled = self._run(plan)
         except StepInterrupted:  # the sequences keep their slots, and nobody has read what stands in them
             return []
-        except OctavoError:
-            for chunk in plan.chunks:
-                self.cancel(chunk.sequence.request_id)
-            raise
+        except OctavoError as error:
+            failed = frozenset(chunk.sequence.request_id for chunk in plan.chunks)
+            for request_id in failed:
+                self.cancel(request_id)
+            raise StepFailed(error, failed) from error
         return self._closing_samplers(self._scheduler.complete(plan, sampled))
 
     def interrupt(self) -> None:
@@ -182,6 +183,15 @@ class PagedEngine:
             type_k=self._pool.types.k,
             type_v=self._pool.types.v,
         )
+
+    def survey(self) -> PoolSurvey:
+        """KV memory now, block by block."""
+        running = self._scheduler.running
+        states, owners = survey_blocks(self._scheduler.kv, running)
+        sequences = [
+            SurveyedSequence(s.request.owner, s.n_computed, len(s.tables[0]), s.tables[0].n_runs) for s in running
+        ]
+        return PoolSurvey(self.kv_stats(), self._scheduler.stats(), states, owners, tuple(sequences))
 
     def scheduler_stats(self) -> SchedulerStats:
         """Counters of the scheduler since the start."""
@@ -242,7 +252,7 @@ class PagedEngine:
 def _memory_for_kv(file: GgufFile, device: Device) -> int:
     """Bytes left for the KV cache beside the weights; a device that does not tell is taken to share our memory."""
     free = available_memory() if device.kind == "cpu" or not device.memory_total else device.memory_free
-    return max(0, free - file.path.stat().st_size)
+    return max(0, free - file.n_bytes)
 
 
 def _gathered_bytes(plan: ModelPlan) -> int:

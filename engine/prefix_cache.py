@@ -39,6 +39,7 @@ class CachedBlock:
 
     retention: class of the best request that made use of the block, 0 is kept longest.
     published: whether a look-up can find it; if it can, so can its parent.
+    owners: of the requests that made use of it.
     """
 
     digest: bytes
@@ -46,8 +47,14 @@ class CachedBlock:
     parent: CachedBlock | None
     block: int
     retention: int
+    owners: tuple[int, ...]
     published: bool = False
     children: set[CachedBlock] = field(default_factory=set, repr=False)
+
+    def add_owner(self, owner: int) -> None:
+        """A request of this owner makes use of it."""
+        if owner not in self.owners:
+            self.owners += (owner,)
 
 
 class PrefixCache:
@@ -75,8 +82,18 @@ class PrefixCache:
             return entry
         return None
 
+    def entry_of(self, block: int) -> CachedBlock | None:
+        """The entry that this block stands for."""
+        return self._by_block.get(block)
+
     def publish(
-        self, parent: CachedBlock | None, digest: bytes, tokens: tuple[int, ...], block: int, retention: int
+        self,
+        parent: CachedBlock | None,
+        digest: bytes,
+        tokens: tuple[int, ...],
+        block: int,
+        retention: int,
+        owner: int = 1,
     ) -> CachedBlock:
         """Offer a full, computed block to everyone and return the entry of its content.
 
@@ -85,8 +102,9 @@ class PrefixCache:
         """
         entry = self.find(parent, digest, tokens)
         if entry is not None:
+            entry.add_owner(owner)
             return entry
-        entry = CachedBlock(digest, tokens, parent, block, retention)
+        entry = CachedBlock(digest, tokens, parent, block, retention, (owner,))
         if digest not in self._by_digest and (parent is None or parent.published):
             entry.published = True
             self._by_digest[digest] = self._by_block[block] = entry

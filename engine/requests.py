@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.errors import PromptError
+from engine.errors import PromptError, PromptTooLong
 from engine.sequence import Request
 
 
@@ -18,13 +18,15 @@ def check_request(request: Request, context: int) -> None:
 def check_prompt(n_prompt: int, context: int) -> None:
     """Refuse a prompt of `n_prompt` tokens that leaves no room for an answer in a window of `context` tokens.
 
-    It holds at most `context` - 1 tokens of prompt. Raises PromptError.
+    It holds at most `context` - 1 tokens of prompt. Raises PromptError or PromptTooLong.
     """
     if n_prompt == 0:
         raise PromptError("The prompt is empty: give it at least one word.")
     excess = n_prompt - (context - 1)
     if excess > 0:
-        raise PromptError(
+        raise PromptTooLong(
             f"The prompt has {n_prompt:,} tokens, {excess:,} more than fit a context of {context:,} with room for an "
-            f"answer: shorten it, or use --context {n_prompt + 1} or more."
+            f"answer: shorten it, or use --context {n_prompt + 1} or more.",
+            n_prompt,
+            context,
         )

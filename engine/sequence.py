@@ -52,6 +52,7 @@ class Request:
     prompt: token ids. max_tokens: tokens to generate per answer, None up to the end of the context.
     stop_tokens: ids that end an answer (the end-of-generation tokens of the vocabulary).
     n: answers computed together from one prompt, which is stored once.
+    owner: whose blocks these are, a number above 0 that the caller chose, such as that of a chat.
     """
 
     prompt: tuple[int, ...]
@@ -60,6 +61,7 @@ class Request:
     stop_tokens: frozenset[int] = frozenset()
     priority: Priority = Priority.INTERACTIVE
     n: int = 1
+    owner: int = 1
 
 
 @dataclass(frozen=True)

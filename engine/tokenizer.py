@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import re
 import weakref
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from engine.chat_template import ChatTemplate
 from engine.control_tokens import ControlTokens
@@ -16,11 +18,25 @@ from engine.messages import ChatMessage
 from engine.native import captured_log, llama, reason_in
 from engine.printable import printable
 
-__all__ = ["ChatMessage", "Tokenizer"]
+__all__ = ["ChatMessage", "ChatPrompt", "Tokenizer"]
 
 _NO_TOKEN = -1
 _C_SPACES = " \t\n\v\f\r"
 _SHORT_PIECE = 64
+
+_OPENING = re.compile(r"<think(?:ing)?>\s*$")
+"""What templates write to make a reasoning model begin with a thought."""
+
+
+class ChatPrompt(NamedTuple):
+    """Token ids of a chat up to where the assistant's next turn begins.
+
+    opening: what the template has written of that turn, so that it belongs to the answer as people read it: the mark
+    that begins a thought, or nothing.
+    """
+
+    token_ids: tuple[int, ...]
+    opening: str
 
 
 class Tokenizer:
@@ -62,8 +78,10 @@ class Tokenizer:
         """
         return self._with_bos(self._encode(_characters(text), parse_special=True))
 
-    def encode_chat(self, messages: Sequence[ChatMessage], *, thinking: bool | None = None) -> tuple[int, ...]:
-        """Token ids of a chat, up to where the assistant's next turn begins.
+    def encode_chat(
+        self, messages: Sequence[ChatMessage], *, thinking: bool | None = None, continued: str = ""
+    ) -> ChatPrompt:
+        """The prompt for the assistant's next turn, or for the rest of it where it has `continued` as its beginning.
 
         Control tokens come from the template alone: what a message spells stays text (engine/control_tokens.py).
         The prompt starts with exactly one BOS where the vocabulary wants one. `thinking` is passed on to the
@@ -76,7 +94,12 @@ class Tokenizer:
         clean = [ChatMessage(message.role, _characters(message.content)) for message in messages]
         marked = self._control_tokens.mark(clean, template.source)
         rendered = template.render(marked.messages, thinking=thinking)
-        return self._with_bos(self._encode_fragments(self._control_tokens.split(rendered, marked.marks)))
+        fragments = self._control_tokens.split(rendered, marked.marks)
+        opening = _OPENING.search(rendered)
+        opened = opening[0] if opening else ""
+        if continued:
+            fragments.append(_characters(continued.removeprefix(opened)))
+        return ChatPrompt(self._with_bos(self._encode_fragments(fragments)), opened)
 
     def piece(self, token_id: int) -> bytes:
         """Bytes that the token adds to a text, possibly a part of a character; none for a control token.

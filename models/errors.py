@@ -27,3 +27,11 @@ class QuantizeError(OctavoError):
 
 class ConversionError(OctavoError):
     """A checkpoint cannot be converted to GGUF."""
+
+
+class NotALanguageModel(OctavoError):
+    """A GGUF file is readable, and holds something other than a model that writes text."""
+
+
+class CopyError(OctavoError):
+    """A model cannot be copied into the models folder: no room, or another file or command is in the way."""

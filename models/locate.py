@@ -1,4 +1,4 @@
-"""From what a user calls a model to a file: a path, an installed model, or nothing for the starter."""
+"""From what a user calls a model to a file: a path, an installed model, or nothing for the starter model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 
 from engine.errors import ModelFileError
 from engine.printable import quoted
-from models.catalogue import Catalogue
+from models.catalogue import Catalogue, InstalledModel, Origin
+from models.errors import ReferenceFormatError
+from models.reference import HubReference, parse_reference
 from models.starter import starter_file
 
 
@@ -21,14 +23,58 @@ def locate(model: str | None) -> Path:
     path = Path(os.path.expanduser(model))  # os.path's functions answer no where pathlib's raise
     if os.path.isfile(path):
         return path
-    installed = Catalogue().find(model)
+    installed = find_installed(model)
     if installed:
-        return installed.path
+        return _checked(installed)
     if os.path.isdir(path):
         raise ModelFileError(f"{quoted(model)} is a folder: give the .gguf file inside it.")
+    reference = _reference(model)
+    if reference:
+        raise ModelFileError(
+            f"There is no file {quoted(model)}, and no installed model of that name: if it is on the hub, run "
+            f"'octavo pull {reference}'."
+        )
     raise ModelFileError(
         f"There is no model file {quoted(model)}, and {_what_is_installed()}; a prompt of several words goes in quotes."
     )
+
+
+def find_installed(model: str) -> InstalledModel | None:
+    """The installed model of that name, or pulled from what `model` names on the hub, however that is written.
+
+    Without a quantization it is the repository's only installed one. Raises ModelFileError where there are several,
+    CatalogueError when the catalogue cannot be read.
+    """
+    catalogue = Catalogue()
+    reference = _reference(model)
+    found = catalogue.find(model) or (catalogue.find(str(reference)) if reference else None)
+    if found or not reference or reference.variant:
+        return found
+    wanted = str(reference).lower() + ":"
+    models = (entry for entry in catalogue.models() if entry.origin is Origin.PULLED)
+    matching = [entry for entry in models if entry.source.lower().startswith(wanted)]
+    if len(matching) > 1:
+        names = ", ".join(quoted(entry.name) for entry in matching)
+        raise ModelFileError(f"Several models of {quoted(str(reference))} are installed: give one of {names}.")
+    return matching[0] if matching else None
+
+
+def _reference(model: str) -> HubReference | None:
+    """What `model` names on the hub, if it can name anything there; the path of a file looks much the same."""
+    try:
+        reference = parse_reference(model)
+    except ReferenceFormatError:
+        return None
+    return None if reference.repository.lower().endswith(".gguf") else reference
+
+
+def _checked(model: InstalledModel) -> Path:
+    if not os.path.isfile(model.path):
+        raise ModelFileError(
+            f"The file of {quoted(model.name)} is not there any more ({quoted(str(model.path))}): bring it back, or "
+            f"let 'octavo rm {model.name}' forget it."
+        )
+    return model.path
 
 
 def _what_is_installed() -> str:

@@ -14,7 +14,6 @@ from engine.printable import quoted
 from models.errors import ReferenceFormatError
 
 _SHORT = re.compile(r"(?P<repo>[^/@:\s]+/[^/@:\s]+)(?:@(?P<revision>[^@:\s]+))?(?::(?P<variant>[^\s][^\n]*))?")
-_HOSTS = constants.HF_URL_HOSTS | {"www.huggingface.co"}
 _PAGES = ("resolve", "blob", "raw", "tree")
 _OTHER_KINDS = ("datasets", "spaces", "kernels", "buckets", "collections", "papers", "api")
 
@@ -45,7 +44,7 @@ def parse_reference(text: str, revision: str | None = None) -> HubReference:
     host = text.split("/", maxsplit=1)[0].lower()
     if "://" in text:
         reference = _from_address(text)
-    elif host in _HOSTS or host == urlsplit(constants.ENDPOINT).netloc.lower():
+    elif host in (*constants.HF_URL_HOSTS, urlsplit(constants.ENDPOINT).netloc.lower()):
         reference = _from_address(f"https://{text}")
     else:
         reference = _from_short(text, text)
@@ -79,17 +78,18 @@ def _from_address(text: str) -> HubReference:
         host = (address.hostname or "").lower()
     except ValueError:  # such as a host in brackets that is no IPv6 address
         raise ReferenceFormatError(f"{quoted(text)} is not an address: check how it is written.") from None
-    if address.scheme.lower() not in ("http", "https") or host not in _HOSTS:
+    hub = urlsplit(constants.ENDPOINT)  # HF_ENDPOINT, which may have a path of its own
+    hosts = (*constants.HF_URL_HOSTS, "www.huggingface.co", hub.hostname)
+    if address.scheme.lower() not in ("http", "https") or host not in hosts:
         raise ReferenceFormatError(
-            f"{quoted(text)} is not on the hub ({_hub_host()}): download the file, then 'octavo import' takes it."
+            f"{quoted(text)} is not on the hub ({hub.netloc}): download the file, then 'octavo import' takes it."
         )
-    path = address.path
-    base = urlsplit(constants.ENDPOINT)
-    if host == base.hostname:
-        path = path.removeprefix(base.path)
+    path = address.path.removeprefix(hub.path) if host == hub.hostname else address.path
     parts = [unquote(part) for part in path.split("/") if part]
     if not parts or parts[0] in _OTHER_KINDS:
-        raise ReferenceFormatError(f"{quoted(text)} is not the address of a model: give that of its repository or file.")
+        raise ReferenceFormatError(
+            f"{quoted(text)} is not the address of a model: give that of its repository or file."
+        )
     if len(parts) < 4 or parts[2] not in _PAGES:
         return _from_short("/".join(parts), text)
     n_revision = 3 if parts[3] == "refs" else 1  # refs/pr/1, with its slashes not escaped
@@ -102,6 +102,3 @@ def _unless_main(revision: str | None) -> str | None:
     """None for the branch that is meant when nothing is said, so that one model has one name."""
     return None if revision == constants.DEFAULT_REVISION else revision
 
-
-def _hub_host() -> str:
-    return urlsplit(constants.ENDPOINT).netloc

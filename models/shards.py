@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-_SHARD = re.compile(r"^(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.gguf)?$", re.IGNORECASE)
+_SHARD = re.compile(r"^(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>(?!00000)\d{5})(?P<suffix>\.gguf)?$", re.IGNORECASE)
 
 
 def without_shard_number(name: str) -> str:
@@ -31,5 +31,5 @@ def shards_of(file: Path) -> tuple[Path, ...]:
 
 def first_shards(folder: Path) -> list[Path]:
     """The .gguf files in `folder` that an engine can be given: whole models and first shards, by name."""
-    files = sorted(folder.glob("*.gguf"))
+    files = sorted(folder.glob("[!.]*.gguf"))  # hidden ones are no models: macOS adds ._NAME to copies on other disks
     return [file for file in files if os.path.isfile(file) and shard_names(file.name)[0] == file.name]

@@ -74,10 +74,10 @@ def requests(tokenizer: Tokenizer) -> dict[str, Callable[[int], Request]]:
     quote = (*ids, *ids, *ids[:16])
     edit = tokenizer.encode_chat(
         [ChatMessage("user", f"Repeat this text, with all spelling mistakes fixed:\n\n{text}")]
-    )
+    ).token_ids
     story = tokenizer.encode_chat(
         [ChatMessage("user", "Write a long story about a lighthouse keeper and a lost whale.")]
-    )
+    ).token_ids
     greedy = SamplingParams(temperature=0)
 
     def request(prompt: tuple[int, ...], sampling: SamplingParams) -> Request:

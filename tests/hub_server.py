@@ -11,18 +11,19 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
+
+from tests.hub_repository import HubFile, Repository, entry, record, tree
 
 MEMBER = "hf_member"
 """A token that the hub knows. It opens private repositories; gated ones name the tokens they let in."""
 INVALID_TOKEN = "Invalid credentials in Authorization header"
 _BLOCK = 1 << 16
-_DEFAULT_FIELDS = ("id", "modelId", "sha", "lastModified", "private", "gated", "downloads", "likes", "tags")
 
 
 class Request(NamedTuple):
@@ -39,6 +40,8 @@ class Request(NamedTuple):
 class Fault:
     """What goes wrong with a request whose path contains `where`, the next `times` times (None: always).
 
+    A large file is asked for twice: at the hub, /USER/REPO/resolve/REVISION/FILE, which says where it is, and at the
+    CDN, /USER/REPO/COMMIT/FILE. A fault meets GETs at the former only if `where` contains "/resolve/".
     status: answer this, with `headers`, instead of the file. cut_after: end the connection after so many bytes of the
     body. stall_after: send so many bytes, then nothing until the server closes. flip: position in the file of a byte
     that arrives wrong. extra: bytes sent (and announced) after the end of the file. ignore_range: answer 200 with the
@@ -56,62 +59,6 @@ class Fault:
     extra: bytes = b""
     ignore_range: bool = False
     bytes_per_s: int | None = None
-
-
-@dataclass(frozen=True)
-class HubFile:
-    """One file of one commit: bytes, or a file on disk, which is read anew for every request."""
-
-    content: bytes | Path
-    lfs: bool
-    sha256: str
-    git_sha1: str
-
-    @classmethod
-    def of(cls, content: bytes | Path, lfs: bool) -> HubFile:
-        size = content.stat().st_size if isinstance(content, Path) else len(content)
-        sha256, sha1 = hashlib.sha256(), hashlib.sha1(f"blob {size}\0".encode())
-        for block in _blocks(content):
-            sha256.update(block)
-            sha1.update(block)
-        return cls(content, lfs, sha256.hexdigest(), sha1.hexdigest())
-
-    @property
-    def size(self) -> int:
-        return self.content.stat().st_size if isinstance(self.content, Path) else len(self.content)
-
-    @property
-    def etag(self) -> str:
-        return self.sha256 if self.lfs else self.git_sha1
-
-    def read(self, start: int, end: int) -> bytes:
-        if isinstance(self.content, bytes):
-            return self.content[start:end]
-        with self.content.open("rb") as file:
-            file.seek(start)
-            return file.read(end - start)
-
-
-@dataclass
-class Repository:
-    """A model repository: commits, and the branches and tags that point at them.
-
-    record: what the API says of it beside its files. gated: False, "auto" or "manual"; `members` are the tokens let in.
-    """
-
-    name: str
-    commits: dict[str, dict[str, HubFile]]
-    refs: dict[str, str]
-    record: dict[str, Any]
-    gated: bool | str = False
-    members: frozenset[str] = frozenset()
-    private: bool = False
-    xet: Mapping[str, str] = field(default_factory=dict)
-
-    def files(self, revision: str) -> tuple[str, dict[str, HubFile]] | None:
-        """(commit, its files by name) of a branch, a tag or a commit."""
-        commit = self.refs.get(revision, revision)
-        return (commit, self.commits[commit]) if commit in self.commits else None
 
 
 class Hub:
@@ -152,18 +99,20 @@ class Hub:
         members: Iterable[str] = (),
         private: bool = False,
         xet: Mapping[str, str] | None = None,
-        **record: Any,
+        **fields: Any,
     ) -> str:
         """A new commit of `name` with exactly `files`, at the head of `revision`; the commit's hash is returned.
 
         Files are kept as the hub keeps large ones (LFS: found by sha256, served by the CDN), but for .json, .md and
-        .txt. xet: the xet hash of the files that have one. record: fields of the API's answer, as the hub spells them
+        .txt. xet: the xet hash of the files that have one. fields: of the API's answer, as the hub spells them
         (downloads=5, lastModified="2025-01-02T03:04:05.000Z", gguf={"total": …}, tags=[…]).
         """
-        tree = {
+        files_by_name = {
             path: HubFile.of(content, not path.endswith((".json", ".md", ".txt"))) for path, content in files.items()
         }
-        commit = hashlib.sha1(repr(sorted((path, file.etag) for path, file in tree.items())).encode()).hexdigest()
+        commit = hashlib.sha1(
+            repr(sorted((path, file.etag) for path, file in files_by_name.items())).encode()
+        ).hexdigest()
         defaults = {
             "tags": ["gguf"],
             "downloads": 0,
@@ -172,9 +121,9 @@ class Hub:
             "createdAt": "2025-01-01T00:00:00.000Z",
         }
         repository = self.repositories.setdefault(name, Repository(name, {}, {}, defaults))
-        repository.commits[commit] = tree
+        repository.commits[commit] = files_by_name
         repository.refs[revision] = commit
-        repository.record |= record
+        repository.record |= fields
         repository.gated, repository.private = gated, private
         repository.members = frozenset(members)
         repository.xet = xet or {}
@@ -200,7 +149,8 @@ class Hub:
     def fault(self, method: str, path: str) -> Fault | None:
         with self._lock:
             for fault in self._faults:
-                if fault.method == method and fault.where in path:
+                hidden = method == "GET" and "/resolve/" in path and "/resolve/" not in fault.where
+                if fault.method == method and fault.where in path and not hidden:
                     if fault.times is not None:
                         fault.times -= 1
                         if fault.times == 0:
@@ -245,9 +195,7 @@ class _Handler(BaseHTTPRequestHandler):
         hub.requests.append(
             Request(self.server.host, self.command, path, self.headers.get("Range", ""), authorized=bool(token))
         )
-        fault = None
-        if self.server.host == "cdn" or "/resolve/" not in path or self.command != "GET":
-            fault = hub.fault(self.command, path)
+        fault = hub.fault(self.command, path)
         if fault and fault.status:
             self._refuse(fault.status, headers=fault.headers)
         elif self.server.host == "cdn":
@@ -259,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path.startswith("/api/models/"):
             self._api(path.removeprefix("/api/models/"), url.path, parse_qs(url.query), token)
         else:
-            self._resolve(url.path, token)
+            self._resolve(url.path, token, fault)
 
     def _list(self, query: Mapping[str, Sequence[str]], token: str) -> None:
         hub = self.server.hub
@@ -284,7 +232,7 @@ class _Handler(BaseHTTPRequestHandler):
             following = urlencode({**query, "cursor": [str(stop)]}, doseq=True)
             headers["Link"] = f'<{hub.endpoint}/api/models?{following}>; rel="next"'
         full = "siblings" if query.get("full") else ""
-        self._send_json([_record(repo, "main", query, full) for repo in found[start:stop]], headers)
+        self._send_json([record(repo, "main", query, full) for repo in found[start:stop]], headers)
 
     def _api(self, path: str, raw_path: str, query: Mapping[str, Sequence[str]], token: str) -> None:
         name = "/".join(path.split("/")[:2])
@@ -297,15 +245,15 @@ class _Handler(BaseHTTPRequestHandler):
         if at is None:
             self._refuse(404, f"Invalid rev id: {revision}", "RevisionNotFound")
         elif not rest or rest[0] == "revision":
-            self._send_json(_record(repository, revision, query, "siblings"))
+            self._send_json(record(repository, revision, query, "siblings"))
         elif rest[0] == "tree":
             folder = "".join(f"{part}/" for part in rest[2:])
             self._send_json(
-                list(_tree(repository, at[1], folder, query.get("recursive", [""])[0].lower() in ("true", "1")))
+                list(tree(repository, at[1], folder, query.get("recursive", [""])[0].lower() in ("true", "1")))
             )
         elif rest[0] == "paths-info":
             self._send_json(
-                [_entry(repository, path, at[1][path]) for path in self._form.get("paths", ()) if path in at[1]]
+                [entry(repository, path, at[1][path]) for path in self._form.get("paths", ()) if path in at[1]]
             )
         elif rest[0] == "xet-read-token":
             expiry = str(int(time.time()) + 3600)
@@ -318,7 +266,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._refuse(404, "Not found")
 
-    def _resolve(self, raw_path: str, token: str) -> None:
+    def _resolve(self, raw_path: str, token: str, fault: Fault | None) -> None:
         hub = self.server.hub
         head, _, tail = raw_path.partition("/resolve/")
         raw_revision, _, raw_file = tail.partition("/")
@@ -349,7 +297,7 @@ class _Handler(BaseHTTPRequestHandler):
                 )
             self._send(302, b"", headers)
         else:
-            self._send_file(files[name], headers | {"ETag": f'"{files[name].etag}"'}, hub.fault(self.command, raw_path))
+            self._send_file(files[name], headers | {"ETag": f'"{files[name].etag}"'}, fault)
 
     def _send_cdn(self, path: str, fault: Fault | None) -> None:
         user, name, commit, *_ = path.lstrip("/").split("/")
@@ -419,70 +367,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(fault.extra)
 
 
-def _record(repository: Repository, revision: str, query: Mapping[str, Sequence[str]], also: str) -> dict[str, Any]:
-    at = repository.files(revision)
-    assert at is not None
-    commit, files = at
-    siblings: list[dict[str, Any]] = [{"rfilename": path} for path in files]
-    if query.get("blobs"):
-        for sibling, file in zip(siblings, files.values(), strict=True):
-            sibling |= {"size": file.size, "blobId": file.git_sha1}
-            if file.lfs:
-                sibling["lfs"] = {"sha256": file.sha256, "size": file.size, "pointerSize": 134}
-    record = {
-        "_id": hashlib.md5(repository.name.encode()).hexdigest()[:24],
-        "id": repository.name,
-        "modelId": repository.name,
-        "author": repository.name.split("/", maxsplit=1)[0],
-        "sha": commit,
-        "private": repository.private,
-        "gated": repository.gated,
-        "disabled": False,
-        "usedStorage": sum(file.size for file in files.values()),
-        "siblings": siblings,
-    } | repository.record
-    fields = query.get("expand") or (*_DEFAULT_FIELDS, "gguf", "createdAt", "library_name", "pipeline_tag", also)
-    return {name: value for name, value in record.items() if name in ("_id", "id", *fields)}
-
-
-def _tree(repository: Repository, files: Mapping[str, HubFile], folder: str, deep: bool) -> Iterator[dict[str, Any]]:
-    folders: set[str] = set()
-    for path, file in files.items():
-        if not path.startswith(folder):
-            continue
-        inner = path.removeprefix(folder).split("/")
-        parents = {folder + "/".join(inner[:depth]) for depth in range(1, len(inner))}
-        shown = parents if deep else {parent for parent in parents if "/" not in parent.removeprefix(folder)}
-        for parent in sorted(shown - folders):
-            folders.add(parent)
-            yield {"type": "directory", "path": parent, "oid": hashlib.sha1(parent.encode()).hexdigest(), "size": 0}
-        if deep or len(inner) == 1:
-            yield _entry(repository, path, file)
-
-
-def _entry(repository: Repository, path: str, file: HubFile) -> dict[str, Any]:
-    entry: dict[str, Any] = {"type": "file", "path": path, "size": file.size, "oid": file.git_sha1}
-    if file.lfs:
-        entry["lfs"] = {"oid": file.sha256, "size": file.size, "pointerSize": 134}
-    if path in repository.xet:
-        entry["xetHash"] = repository.xet[path]
-    return entry
-
-
 def _cdn_name(path: str) -> str:
     """The file's name in a path of the CDN, USER/REPO/COMMIT/FILE, or of the hub, USER/REPO/resolve/REVISION/FILE."""
     parts = path.lstrip("/").split("/")
     return "/".join(parts[4:] if parts[2:3] == ["resolve"] else parts[3:])
-
-
-def _blocks(content: bytes | Path) -> Iterator[bytes]:
-    if isinstance(content, bytes):
-        yield content
-        return
-    with content.open("rb") as file:
-        yield from _read_blocks(file)
-
-
-def _read_blocks(file: BinaryIO) -> Iterator[bytes]:
-    while block := file.read(_BLOCK):
-        yield block

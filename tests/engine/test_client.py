@@ -10,15 +10,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine.client import EngineClient
 from engine.config import EngineConfig, EngineKind
-from engine.errors import DeviceError, EngineDied, ModelFileError, OctavoError, PromptError
-from engine.messages import Failed, Finished, Notice, TextDelta, TextEvent, TextRequest
+from engine.errors import DeviceError, EngineDied, ModelFileError, OctavoError, PromptError, PromptTooLong
+from engine.messages import ChatMessage, Failed, Finished, Notice, TextDelta, TextEvent, TextRequest
 from engine.sequence import FinishReason, SamplingParams
+from engine.survey import BlockState
 
 ROOT = Path(__file__).parents[2]
 GREEDY = SamplingParams(temperature=0.0)
@@ -115,6 +117,37 @@ def test_leaving_the_stream_cancels_the_request(client: EngineClient) -> None:
     first_text(stream)
     stream.close()  # type: ignore[attr-defined]
     assert answer(client, counting(3)).text == " 13"
+
+
+def test_questions_are_answered_while_requests_run(client: EngineClient) -> None:
+    stream = client.stream(replace(counting(), owner=5))
+    first_text(stream)
+    survey = client.survey().result()
+    [running] = survey.sequences
+    assert running.owner == 5
+    assert survey.kv.blocks_used == survey.states.count(BlockState.USED) == running.n_blocks
+    assert survey.owners.count(5) >= running.n_blocks
+    assert client.count_tokens(TextRequest("a b c")).result() == 3
+    stream.close()  # type: ignore[attr-defined]
+    with pytest.raises(PromptError):
+        client.count_tokens(TextRequest((ChatMessage("user", "Hi"),), continued="\ud800"))
+
+
+def test_questions_to_an_engine_that_dies_fail(starter_path: Path) -> None:
+    with EngineClient(starter_path, EngineConfig(context=1024)) as client:
+        client.load()
+        assert client.pid is not None
+        os.kill(client.pid, signal.SIGSTOP)
+        survey = client.survey()
+        os.kill(client.pid, signal.SIGKILL)
+        with pytest.raises(EngineDied):
+            survey.result()
+
+
+def test_a_prompt_that_is_too_long_says_by_how_much(client: EngineClient) -> None:
+    with pytest.raises(PromptTooLong) as caught:
+        answer(client, TextRequest("word " * 2000))
+    assert (caught.value.context, caught.value.n_tokens > 2000) == (1024, True)
 
 
 def test_a_refused_request_harms_no_other(client: EngineClient) -> None:

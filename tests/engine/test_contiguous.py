@@ -11,7 +11,7 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.contiguous import ContiguousEngine
-from engine.errors import ModelFileError, PromptError
+from engine.errors import PromptError, StepFailed
 from engine.gguf_file import GgufFile
 from engine.interface import Event
 from engine.kv_types import KvTypes
@@ -256,7 +256,7 @@ def test_after_an_output_that_is_no_number_the_next_request_runs(load: Load, tin
     engine = load(tiny_model(tensors={"output_norm.weight": np.full(64, np.nan)}))
     for _ in range(2):
         engine.submit(Request((1, 2, 3), GREEDY, 3))
-        with pytest.raises(ModelFileError, match="not a number"):
+        with pytest.raises(StepFailed, match="not a number"):
             engine.step()
         assert not engine.has_work()
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.config import KvType
+from engine.errors import DeviceError, StepFailed
 from engine.generation import TextGeneration
 from engine.interface import Event
-from engine.messages import Finished, TextDelta, TextEvent, TextRequest
+from engine.messages import ChatMessage, Failed, Finished, TextDelta, TextEvent, TextRequest
 from engine.sequence import FinishReason, KvStats, Request, SequenceStats, TokenEvent
+from engine.survey import PoolSurvey
 from engine.tokenizer import Tokenizer
 from tests.tiny_gguf import write_tiny
 
@@ -60,6 +63,12 @@ class ScriptedEngine:
 
     def has_work(self) -> bool:
         return bool(self.scripts)
+
+    def interrupt(self) -> None:
+        pass
+
+    def survey(self) -> PoolSurvey:
+        return PoolSurvey(self.kv_stats())
 
     def kv_stats(self) -> KvStats:
         return KvStats(16, 1, 1, 0, 0, 0, 1, 1, KvType.F16, KvType.F16)
@@ -119,6 +128,42 @@ def test_text_is_cut_at_the_first_stop_string(
         assert "".join(deltas) == finished.text
         but_the_last = b"".join(map(tokenizer.piece, finished.token_ids[:-1])).decode(errors="ignore")
         assert not any(word in but_the_last for word in stop)
+
+
+def test_a_step_that_fails_ends_its_requests_and_no_other(tokenizer: Tokenizer) -> None:
+    class FailingEngine(ScriptedEngine):
+        def step(self) -> list[Event]:
+            raise StepFailed(DeviceError("It is broken."), frozenset([41]))
+
+    generation = TextGeneration(FailingEngine([[1, 2]], 1, end_with_token=False), tokenizer)
+    generation.submit(7, TextRequest("ask"))
+    [failed] = generation.step()
+    assert isinstance(failed, Failed)
+    assert (failed.request_id, str(failed.error)) == (7, "It is broken.")
+    assert isinstance(failed.error, DeviceError)
+    assert generation.cancel(7) == []
+
+
+def test_what_the_template_has_opened_belongs_to_the_answer(tmp_path: Path) -> None:
+    path = write_tiny(
+        tmp_path / "thinks.gguf", tokenizer="gpt2", chat_template="{{ messages[0].content + '<think>\\n' }}"
+    )
+    tokenizer = Tokenizer(str(path))
+    chat = (ChatMessage("user", "hi"),)
+    script = list(tokenizer.encode_raw("so"))
+    generation = TextGeneration(ScriptedEngine([script], 1, end_with_token=False), tokenizer)
+    finished = (generation.submit(7, TextRequest(chat)) + run(generation))[-1]
+    assert isinstance(finished, Finished)
+    assert finished.text == "<think>\nso"
+    script = list(tokenizer.encode_raw("so"))
+    generation = TextGeneration(ScriptedEngine([script], 1, end_with_token=False), tokenizer)
+    finished = (generation.submit(7, TextRequest(chat, continued="<think>\nwell, ")) + run(generation))[-1]
+    assert isinstance(finished, Finished)
+    assert finished.text == "so"
+    assert generation.count_tokens(TextRequest(chat, continued="<think>\nwell, ")) == len(
+        tokenizer.encode_raw("hi<think>\nwell, ")
+    )
+    tokenizer.close()
 
 
 def test_the_engine_computes_nothing_after_a_stop_string(tokenizer: Tokenizer) -> None:

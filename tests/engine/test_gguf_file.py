@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,112 +14,8 @@ from hypothesis import strategies as st
 from engine.errors import ModelFileError, UnsupportedModel
 from engine.gguf_file import GgufFile, LongArray
 from engine.plan import ModelPlan
+from tests.malformed import ALIGN_64, ARRAY, BAD, BOOL, F32, STRING, U8, U32, array, gguf, key, tensor, text
 from tests.tiny_gguf import write_tiny
-
-U8, U32, F32, BOOL, STRING, ARRAY, U64 = 0, 4, 6, 7, 8, 9, 10
-"""enum gguf_type"""
-
-
-def text(value: bytes) -> bytes:
-    return struct.pack("<Q", len(value)) + value
-
-
-def key(name: bytes, kind: int, value: bytes) -> bytes:
-    return text(name) + struct.pack("<i", kind) + value
-
-
-def array(kind: int, n: int, values: bytes) -> bytes:
-    return struct.pack("<iQ", kind, n) + values
-
-
-def tensor(name: bytes, shape: tuple[int, ...], kind: int = 0, offset: int = 0, n_dims: int | None = None) -> bytes:
-    n_dims = len(shape) if n_dims is None else n_dims
-    return text(name) + struct.pack(f"<I{len(shape)}qiQ", n_dims, *shape, kind, offset)
-
-
-def gguf(
-    keys: tuple[bytes, ...] = (),
-    tensors: tuple[bytes, ...] = (),
-    data: bytes = b"",
-    *,
-    magic: bytes = b"GGUF",
-    version: int = 3,
-    n_tensors: int | None = None,
-    n_keys: int | None = None,
-    alignment: int = 32,
-) -> bytes:
-    n_tensors = len(tensors) if n_tensors is None else n_tensors
-    n_keys = len(keys) if n_keys is None else n_keys
-    head = magic + struct.pack("<Iqq", version, n_tensors, n_keys) + b"".join(keys) + b"".join(tensors)
-    return head + bytes(-len(head) % alignment) + data
-
-
-ALIGN_64 = key(b"general.alignment", U32, struct.pack("<I", 64))
-MATRIX = tensor(b"a", (8, 4))
-ROW = 8 * 4 * 4
-"""Bytes of MATRIX, a multiple of every alignment here."""
-
-BAD = {
-    "magic": gguf(magic=b"FUGG"),
-    "magic of nothing": b"\0" * 64,
-    "version 0": gguf(version=0),
-    "version 1": gguf(version=1),
-    "version of the future": gguf(version=4),
-    "big-endian": b"GGUF" + struct.pack(">Iqq", 3, 0, 0),
-    "only the magic": b"GGUF",
-    "only the version": b"GGUF\3\0\0\0",
-    "negative number of tensors": gguf(n_tensors=-1),
-    "absurd number of tensors": gguf(n_tensors=2**62),
-    "more tensors than there are": gguf(tensors=(MATRIX,), n_tensors=2, data=bytes(ROW)),
-    "negative number of keys": gguf(n_keys=-1),
-    "absurd number of keys": gguf(n_keys=2**62),
-    "more keys than there are": gguf((key(b"k", U32, bytes(4)),), n_keys=3),
-    "key longer than the file": gguf((struct.pack("<Q", 2**40) + b"k",)),
-    "key longer than memory": gguf((struct.pack("<Q", 2**64 - 1) + b"k",)),
-    "empty key": gguf((key(b"", U32, bytes(4)),)),
-    "key of unknown type": gguf((key(b"k", 13, bytes(8)),)),
-    "key of negative type": gguf((key(b"k", -1, bytes(8)),)),
-    "value cut off": gguf((key(b"k", U64, b"\0"),), alignment=1),
-    "text longer than the file": gguf((key(b"k", STRING, struct.pack("<Q", 2**30) + b"abc"),)),
-    "array of arrays": gguf((key(b"k", ARRAY, array(ARRAY, 1, array(U8, 1, b"\0"))),)),
-    "array of unknown type": gguf((key(b"k", ARRAY, array(99, 1, bytes(8))),)),
-    "array longer than the file": gguf((key(b"k", ARRAY, array(U32, 2**29, bytes(64))),)),
-    "array longer than memory": gguf((key(b"k", ARRAY, array(U64, 2**63, bytes(64))),)),
-    "array of texts longer than the file": gguf((key(b"k", ARRAY, array(STRING, 2**29, bytes(64))),)),
-    "the same key twice": gguf((key(b"k", U32, bytes(4)), key(b"k", U32, bytes(4)))),
-    "the same key twice, cut at NUL": gguf((key(b"k", U32, bytes(4)), key(b"k\0other", U32, bytes(4)))),
-    "alignment 0": gguf((key(b"general.alignment", U32, bytes(4)),), (MATRIX,), bytes(ROW)),
-    "alignment 13": gguf((key(b"general.alignment", U32, struct.pack("<I", 13)),), (MATRIX,), bytes(ROW)),
-    "alignment of 2 GiB": gguf((key(b"general.alignment", U32, struct.pack("<I", 2**31)),), (MATRIX,), bytes(ROW)),
-    "alignment that is a text": gguf((key(b"general.alignment", STRING, text(b"64")),), (MATRIX,), bytes(ROW)),
-    "tensor name too long": gguf((), (tensor(b"a" * 64, (8, 4)),), bytes(ROW)),
-    "tensor name longer than the file": gguf((), (struct.pack("<Q", 2**40) + b"a",)),
-    "five dimensions": gguf((), (tensor(b"a", (2, 2, 2, 2, 2)),), bytes(ROW)),
-    "absurd number of dimensions": gguf((), (tensor(b"a", (8, 4), n_dims=2**32 - 1),), bytes(ROW)),
-    "negative dimension": gguf((), (tensor(b"a", (8, -4)),), bytes(ROW)),
-    "too many elements": gguf((), (tensor(b"a", (2**40, 2**40)),), bytes(ROW)),
-    "too many bytes": gguf((), (tensor(b"a", (2**62, 1), kind=28),), bytes(ROW)),
-    "size that wraps when padded": gguf((), (tensor(b"a", (2**62 - 1, 1)), tensor(b"b", (4,))), bytes(ROW)),
-    "tensor of unknown type": gguf((), (tensor(b"a", (8, 4), kind=43),), bytes(ROW)),
-    "tensor of negative type": gguf((), (tensor(b"a", (8, 4), kind=-1),), bytes(ROW)),
-    "tensor of a removed type": gguf((), (tensor(b"a", (32, 4), kind=4),), bytes(ROW)),
-    "rows not whole blocks": gguf((), (tensor(b"a", (33, 4), kind=2),), bytes(ROW)),
-    "first offset not 0": gguf((), (tensor(b"a", (8, 4), offset=32),), bytes(ROW + 32)),
-    "offset past the one before": gguf((), (MATRIX, tensor(b"b", (8, 4), offset=2 * ROW)), bytes(3 * ROW)),
-    "overlapping tensors": gguf((), (MATRIX, tensor(b"b", (8, 4), offset=0)), bytes(2 * ROW)),
-    "the same tensor twice": gguf((), (MATRIX, tensor(b"a", (8, 4), offset=ROW)), bytes(2 * ROW)),
-    "the same tensor twice, cut at NUL": gguf((), (MATRIX, tensor(b"a\0b", (8, 4), offset=ROW)), bytes(2 * ROW)),
-    "offset for another alignment": gguf(
-        (ALIGN_64,), (tensor(b"a", (8,)), tensor(b"b", (8,), offset=32)), bytes(128), alignment=64
-    ),
-    "no data": gguf((), (MATRIX,)),
-    "one byte of data missing": gguf((), (MATRIX,), bytes(ROW - 1)),
-    "second tensor missing": gguf((), (MATRIX, tensor(b"b", (8, 4), offset=ROW)), bytes(ROW + 4)),
-    "terabytes of data missing": gguf((), (tensor(b"a", (2**40, 4)),), bytes(ROW)),
-    "Git LFS pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n",
-    "empty": b"",
-    "a web page": b"<!DOCTYPE html><html>",
-}
 
 
 def refusal(path: str | os.PathLike[str]) -> str:
@@ -175,12 +70,6 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     path.write_bytes(gguf())
     path.chmod(0)
     assert "permissions" in refusal(path)
-
-
-def test_one_part_of_a_split_model(tiny_model: Callable[..., Path]) -> None:
-    path = tiny_model(metadata={"split.no": 1, "split.count": 3})
-    assert "part 2 of a model split into 3 files" in refusal(path)
-    GgufFile.open(tiny_model(metadata={"split.no": 0, "split.count": 1}))
 
 
 def test_terminal_escapes_from_the_file_do_not_reach_a_message(tmp_path: Path) -> None:

@@ -1,0 +1,67 @@
+"""A checkpoint's tokenizer, written into the metadata of a GGUF file."""
+
+from __future__ import annotations
+
+from gguf import GGUFWriter
+
+from engine.printable import quoted
+from models.byte_level_bpe import byte_level_vocabulary
+from models.checkpoint import checkpoint_name
+from models.errors import ConversionError
+from models.sentencepiece import is_sentencepiece, sentencepiece_vocabulary, vocabulary_from_merges
+from models.special_tokens import TokenizerFiles, chat_template, special_tokens
+from models.vocabulary import AddedToken, Vocabulary
+
+
+def add_tokenizer(writer: GGUFWriter, files: TokenizerFiles, n_tokens: int) -> None:
+    """Add the keys tokenizer.* of a model with n_tokens rows of embeddings.
+
+    Raises ConversionError if there is no tokenizer, it is damaged, or llama.cpp has none that reads text alike.
+    """
+    vocabulary = _vocabulary(files)
+    tokens = vocabulary.completed(_added_tokens(files), n_tokens)
+    is_sentencepiece = vocabulary.model == "llama"
+    writer.add_tokenizer_model(vocabulary.model)
+    writer.add_tokenizer_pre(vocabulary.pre)
+    writer.add_token_list([token.text for token in tokens])
+    writer.add_token_types([token.type for token in tokens])
+    if is_sentencepiece:
+        writer.add_token_scores([token.score for token in tokens])
+        writer.add_add_space_prefix(files.tokenizer_config.flag("add_prefix_space", vocabulary.add_space_prefix))
+    else:
+        writer.add_token_merges(vocabulary.merges)
+    ids = {token.text: index for index, token in enumerate(tokens)}
+    special = special_tokens(files, ids, adds_bos=is_sentencepiece)
+    for kind, index in special.ids.items():
+        writer.add_uint32(f"tokenizer.ggml.{_KEYS.get(kind, kind)}_token_id", index)
+    writer.add_add_bos_token(special.add_bos)
+    writer.add_add_eos_token(special.add_eos)
+    template = chat_template(files)
+    if template:
+        writer.add_chat_template(template)
+
+
+_KEYS = {"unk": "unknown", "pad": "padding"}
+"""Kinds that GGUF spells out."""
+
+
+def _vocabulary(files: TokenizerFiles) -> Vocabulary:
+    if is_sentencepiece(files.folder / "tokenizer.model"):
+        return sentencepiece_vocabulary(files.folder / "tokenizer.model")
+    if not files.tokenizer.values:
+        raise ConversionError(
+            f"{quoted(checkpoint_name(files.folder))} has no tokenizer that can be converted: it needs "
+            "'tokenizer.model' of sentencepiece, or 'tokenizer.json'."
+        )
+    model = files.tokenizer.object("model")
+    kind = model.text("type", "BPE")
+    if kind != "BPE" or model.text("continuing_subword_prefix") or model.text("end_of_word_suffix"):
+        raise ConversionError(
+            f"The tokenizer is of the kind {quoted(kind)} that marks parts of words, and only byte-level and "
+            "sentencepiece BPE are converted: look for a repository that carries GGUF files with 'octavo search'."
+        )
+    return (vocabulary_from_merges if model.flag("byte_fallback") else byte_level_vocabulary)(files.tokenizer)
+
+
+def _added_tokens(files: TokenizerFiles) -> dict[int, AddedToken]:
+    """By id, the three places where they are found one over the other."""

@@ -1,0 +1,96 @@
+"""What a repository offers this machine: which of its variants fit, and which one to take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from models.fit import Fit, FitEstimate, Machine, advice_context, estimate
+from models.hub import RemoteRepository
+from models.kv_size import kv_bytes_per_token
+from models.remote_header import remote_metadata
+from models.variants import Variant
+
+_GOOD_BITS, _MOST_BITS = 4, 8
+
+
+class Offer(NamedTuple):
+    """A variant and how it fits. bits_per_weight: None where the hub does not know the number of parameters."""
+
+    variant: Variant
+    bits_per_weight: float | None
+    fit: Fit
+    needed: int
+
+
+class Offers(NamedTuple):
+    """The variants by size. context: tokens that the fit counts with; has_kv: and whether the KV cache is in it."""
+
+    offers: tuple[Offer, ...]
+    recommended: Offer
+    context: int
+    has_kv: bool
+    machine: Machine
+
+
+def offers_of(
+    repository: RemoteRepository, variants: Sequence[Variant], context: int | None, machine: Machine
+) -> Offers:
+    """Estimate the fit of `variants`, of which there is at least one.
+
+    context: tokens; None is what the model was trained with, up to ADVICE_CONTEXT. Reads the beginning of one file of
+    each model in the repository; where that cannot be had, or does not tell the size of the KV cache, the fit is told
+    from the weights alone.
+    """
+    sizes = _kv_sizes(repository, variants)
+    tokens = context or advice_context(repository.context or 0)
+    parameters = repository.parameters if len(sizes) == 1 else None  # the hub read those of one of several models
+    offers = []
+    for variant in variants:
+        fit: FitEstimate = estimate(variant.n_bytes, sizes[variant.model.lower()] or 0, tokens, machine)
+        offers.append(Offer(variant, variant.bits_per_weight(parameters), fit.fit, fit.needed))
+    return Offers(tuple(offers), recommended(offers), tokens, None not in sizes.values(), machine)
+
+
+def recommended(offers: Sequence[Offer]) -> Offer:
+    """The best quality that runs well here, which up to Q8_0 is the largest file.
+
+    It is the largest that fits on the GPU if one of four bits or more does, and else the largest that fits in memory,
+    without being tight. Beyond Q8_0 no one notices a difference, so that anything larger is taken only where there is
+    nothing else, and then the smallest of it. Where nothing fits, it is the smallest file. Types that ggml has dropped
+    are not recommended.
+    """
+    live = [offer for offer in offers if not offer.variant.is_obsolete] or list(offers)
+    on_gpu = [offer for offer in live if offer.fit is Fit.GPU]
+    fitting = [offer for offer in live if offer.fit in (Fit.GPU, Fit.MEMORY)]
+    if any(_bits(offer) >= _GOOD_BITS for offer in on_gpu):
+        fitting = on_gpu
+    useful = [offer for offer in fitting if not _is_beyond_q8(offer, offers)]
+    if useful:
+        return max(useful, key=lambda offer: offer.variant.n_bytes)
+    return min(fitting or live, key=lambda offer: offer.variant.n_bytes)
+
+
+def _bits(offer: Offer) -> float:
+    return offer.variant.nominal_bits or offer.bits_per_weight or _GOOD_BITS
+
+
+def _is_beyond_q8(offer: Offer, offers: Sequence[Offer]) -> bool:
+    """Also of mixtures such as Q6_K-f32, which are larger than Q8_0."""
+    plain = (
+        other.variant.n_bytes
+        for other in offers
+        if other.variant.quantization == "Q8_0" and other.variant.model == offer.variant.model
+    )
+    return _bits(offer) > _MOST_BITS or offer.variant.n_bytes > next(plain, offer.variant.n_bytes)
+
+
+def _kv_sizes(repository: RemoteRepository, variants: Sequence[Variant]) -> dict[str, int | None]:
+    """Bytes of keys and values a token, by model; they do not depend on the quantization."""
+    sizes: dict[str, int | None] = {}
+    for variant in variants:
+        model = variant.model.lower()
+        if model not in sizes:
+            metadata = remote_metadata(repository.name, repository.commit, variant.files[0])
+            sizes[model] = kv_bytes_per_token(metadata) if metadata is not None else None
+    return sizes
