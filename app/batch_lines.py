@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from app.options import ENGINE_OPTIONS, REQUEST_OPTIONS, RequestOptions
+from app.options import ENGINE_OPTIONS, REQUEST_OPTIONS, RequestOptions, WrongType, typed_value
 from engine.errors import OctavoError
 from engine.messages import ChatMessage, TextRequest
 from engine.printable import quoted
@@ -80,20 +80,10 @@ def _option(name: str, value: Any) -> Any:
 
 
 def _single(option: click.Option, value: Any) -> Any:
-    """A number as click reads its digits, so that 2.5 or true is no integer here either."""
-    expected = "true or false" if option.is_flag else "a number" if _is_numeric(option) else "a string"
-    fits = {
-        "true or false": isinstance(value, bool),
-        "a number": isinstance(value, int | float) and not isinstance(value, bool),
-        "a string": isinstance(value, str),
-    }
-    if not fits[expected]:
-        raise LineError(f"{quoted(str(option.name))} is not {expected}.")
-    return option.type.convert(value if option.is_flag else str(value), option, None)
-
-
-def _is_numeric(option: click.Option) -> bool:
-    return isinstance(option.type, click.IntRange | click.FloatRange)
+    try:
+        return typed_value(option.type, value, option)
+    except WrongType as expected:
+        raise LineError(f"{quoted(str(option.name))} is not {expected}.") from None
 
 
 def _messages(value: Any) -> tuple[ChatMessage, ...]:

@@ -10,21 +10,36 @@ from typing import Any
 import click
 
 from app.batch import Batch
+from app.lazy_group import LazyGroup
+from app.listing import list_models
 from app.options import ENGINE_OPTIONS, REQUEST_OPTIONS, RequestOptions, engine_config
+from app.remove import remove_models
 from app.run import run_prompt
+from app.show import show
 from app.terminal import StatusLine, discard_unwritten, open_standard_files, report, tolerate_encoding
 from app.tune import tune_model
 from engine.client import EngineClient
 from engine.config import EngineKind
 from engine.errors import OctavoError, PromptError
 from engine.units import format_bytes
+from models.catalogue import Catalogue
+from models.errors import CatalogueError
 from models.locate import locate
 
 _LONGEST_PROMPT = 64 * 2**20
 """Bytes read from standard input: more than any context holds, and an end to a pipe that has none."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    lazy={
+        "import": "app.importing:import_models",
+        "pull": "app.pull:pull",
+        "quantize": "app.quantize:quantize",
+        "search": "app.search:search",
+    },
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="octavo")
 def octavo() -> None:
     """Run language models on your own machine, from a paged KV cache."""
@@ -62,6 +77,8 @@ def run(arguments: tuple[str, ...], as_json: bool, batch: str | None, **options:
             loaded = client.load()
         finally:
             status.clear()
+        with contextlib.suppress(CatalogueError):  # a folder that cannot be written to does not stop an answer
+            Catalogue().note_use(path)
         if loaded.notice:
             status.note(loaded.notice)
         if request is not None:
@@ -82,6 +99,11 @@ def tune(model: str | None, threads: int | None, kv_type: str, as_json: bool) ->
     tolerate_encoding()
     config = engine_config(EngineKind.PAGED, None, threads, "CPU", kv_type)
     return tune_model(locate(model), config, as_json=as_json)
+
+
+octavo.add_command(list_models)
+octavo.add_command(show)
+octavo.add_command(remove_models)
 
 
 def main() -> None:

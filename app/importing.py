@@ -13,7 +13,7 @@ from app.progress import byte_progress, label
 from app.scanning import import_found
 from app.terminal import Interrupted, interrupts_to, report, tolerate_encoding, write_text
 from engine.errors import OctavoError
-from engine.printable import one_line, quoted
+from engine.printable import one_line
 from engine.units import format_bytes
 from models.catalogue import Catalogue, Origin
 from models.importing import Candidate, Outcome, candidate_of, install
@@ -92,19 +92,20 @@ def _copy(catalogue: Catalogue, name: str | None, candidate: Candidate) -> Outco
     """Install a copy, with a progress bar. Raises _Stopped and what `install` raises."""
     interruptions: list[Interrupted] = []
     with byte_progress() as bars, interrupts_to(interruptions.append):
-        bar = bars.add_task(label(f"Copying {candidate.name}"))
+        bar = bars.add_task(label(f"Copying {candidate.name}"), visible=False)
 
         def on_progress(done: int, total: int) -> None:
             if interruptions:
                 raise _Stopped(interruptions[0])
-            bars.update(bar, completed=done, total=total)
+            bars.update(bar, completed=done, total=total, visible=True)
 
         return install(candidate, catalogue, name, on_progress)
 
 
 def _sentence(candidate: Candidate, outcome: Outcome) -> str:
     model = outcome.model
+    name = one_line(model.name)
     if outcome.was_there:
-        return f"'{one_line(str(candidate.files[0]))}' is already installed as {quoted(model.name)}."
+        return f"'{one_line(str(candidate.files[0]))}' is already installed as {name}."
     how = "copied to" if model.origin is Origin.COPIED else "linked to"
-    return f"{quoted(model.name)} is installed, {how} '{one_line(str(model.path))}' ({format_bytes(model.n_bytes)})."
+    return f"{name} is installed ({format_bytes(model.n_bytes)}), {how} '{one_line(str(model.path))}'."

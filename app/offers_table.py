@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
-from app.search import short_count
 from app.tables import Column, write_table
 from app.terminal import write_text
-from engine.units import format_bytes
+from engine.units import format_bytes, short_count
 from models.hub import RemoteRepository
 from models.offers import Offer, Offers
 

@@ -39,6 +39,42 @@ class Words(click.types.StringParamType):
         return str(super().convert(value, param, ctx))
 
 
+class WrongType(ValueError):
+    """A value of JSON or TOML is not what its text says: "a number", "a string" …"""
+
+
+def typed_value(kind: click.ParamType, value: Any, option: click.Option | None = None) -> Any:
+    """What the command line would make of a value of JSON or TOML. Raises WrongType or click.BadParameter.
+
+    A number is read as click reads its digits, so that 2.5 or true is no integer here either.
+    """
+    if isinstance(kind, click.types.BoolParamType):
+        expected, fits = "true or false", isinstance(value, bool)
+    elif isinstance(kind, click.IntRange | click.FloatRange):
+        expected, fits = "a number", isinstance(value, int | float) and not isinstance(value, bool)
+    else:
+        expected, fits = "a string", isinstance(value, str)
+    if not fits:
+        raise WrongType(expected)
+    return kind.convert(value if isinstance(value, bool) else str(value), option, None)
+
+
+def allowed(kind: click.ParamType) -> str:
+    """What values an option may have, in words."""
+    match kind:
+        case click.types.BoolParamType():
+            return "true or false"
+        case click.Choice():
+            return " or ".join(kind.choices)
+        case click.IntRange():
+            return f"a whole number from {kind.min} to {kind.max}"
+        case click.FloatRange(min_open=True):
+            return f"a number above {kind.min} and up to {kind.max}"
+        case click.FloatRange():
+            return f"a number from {kind.min} to {kind.max}"
+    return "a text that is not empty"
+
+
 _defaults = SamplingParams()
 
 REQUEST_OPTIONS = (

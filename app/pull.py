@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections.abc import Sequence
@@ -10,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import click
-from models.download import download
 
 from app.offers_table import offers_as_dict, write_offers
 from app.progress import byte_progress, label
-from app.terminal import StatusLine, tolerate_encoding, write_line, write_text
+from app.terminal import StatusLine, tolerate_encoding, write_json, write_text
 from engine.gguf_file import GgufFile
 from engine.printable import one_line, quoted
 from engine.units import format_bytes
 from models.catalogue import Catalogue, InstalledModel
+from models.download import download
 from models.errors import HubError
 from models.fit import Fit, Machine
-from models.hub import RemoteRepository, repository
+from models.hub import RemoteRepository, check_access, repository
 from models.hub_cache import cached_paths, is_offline, nearest_folder
 from models.offers import Offer, Offers, offers_of
 from models.pulled import install, installed, is_current, source_of
@@ -36,9 +35,7 @@ from models.variants import Variant, matching, offered, variants_of
 @click.option("--yes", is_flag=True, help="Take the recommended quantization without asking.")
 @click.option("--list", "only_list", is_flag=True, help="Show the quantizations and how they fit, and stop.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and ask nothing.")
-def pull(
-    reference: str, revision: str | None, context: int | None, yes: bool, only_list: bool, as_json: bool
-) -> int:
+def pull(reference: str, revision: str | None, context: int | None, yes: bool, only_list: bool, as_json: bool) -> int:
     """Download a model from the Hugging Face hub.
 
     QUANT is a quantization, such as Q4_K_M, or the name of a file; without it, the ones that the repository has are
@@ -59,11 +56,13 @@ def pull(
                 status.clear()
                 _write_result(present, downloaded=False, as_json=as_json)
                 return 0
+        if not only_list:
+            check_access(remote)
         offers = offers_of(remote, variants, context, Machine.now())
     finally:
         status.clear()
     if only_list and as_json:
-        write_line(json.dumps(offers_as_dict(remote, offers), ensure_ascii=False))
+        write_json(offers_as_dict(remote, offers))
         return 0
     if only_list or (len(variants) > 1 and not as_json):
         write_offers(remote, offers, _installed_names(catalogue, remote, variants))
@@ -77,19 +76,24 @@ def pull(
 def _wanted(remote: RemoteRepository) -> list[Variant]:
     """The variants that the user may mean. Raises HubError if there is none."""
     variants = variants_of(remote.files)
-    where = "huggingface_hub's cache holds of" if is_offline() else "there are in"
+    wanted = remote.reference.variant
     if not variants:
         raise HubError(_no_gguf(remote))
-    found = matching(variants, remote.reference.variant) if remote.reference.variant else offered(variants)
-    if not found:
+    found = matching(variants, wanted) if wanted else offered(variants)
+    if wanted and not found:
         names = ", ".join(one_line(variant.name) for variant in variants)
-        raise HubError(f"There is no {quoted(remote.reference.variant or '')}; {where} {remote.name}: {names}.")
+        if is_offline():
+            raise HubError(
+                f"{quoted(str(remote.reference))} is not in the cache, which has only {names}, and HF_HUB_OFFLINE "
+                "keeps Octavo off the network: unset it."
+            )
+        raise HubError(f"There is no {quoted(wanted)} in {remote.name}, only {names}.")
     return found
 
 
 def _no_gguf(remote: RemoteRepository) -> str:
     if is_offline():
-        return f"Offline mode is on, and huggingface_hub's cache holds no GGUF file of {quoted(remote.name)}."
+        return f"The cache has no GGUF file of {quoted(remote.name)}, and HF_HUB_OFFLINE keeps Octavo off the network."
     if any(file.name.endswith(".safetensors") for file in remote.files):
         return (
             f"{quoted(remote.name)} has no GGUF files but safetensors: 'octavo quantize {remote.name} Q4_K_M' makes "
@@ -134,18 +138,15 @@ def _pull(
         return 0
     if offer.fit in (Fit.TIGHT, Fit.TOO_LARGE):
         status.note(_fit_warning(offer, offers))
-    paths = cached_paths(remote.name, remote.commit, variant.files)
-    is_here = paths is not None
-    if paths is None:
-        if present:
-            status.note(f"The hub has another version of {quoted(present.name)} than the installed one.")
-        paths = _download(remote, variant, status)
-    for path in paths[:1]:
-        GgufFile.open(path)
+    cached = cached_paths(remote.name, remote.commit, variant.files)
+    if present:
+        status.note(f"The hub has another version of {quoted(present.name)} than the installed one.")
+    paths = cached or _download(remote, variant, status)
+    GgufFile.open(paths[0])
     model = install(catalogue, remote, variant, paths)
     if present and present.path != model.path:
         status.note("The earlier version is still in huggingface_hub's cache; 'hf cache prune' removes it.")
-    _write_result(model, downloaded=not is_here, as_json=as_json)
+    _write_result(model, downloaded=cached is None, as_json=as_json)
     return 0
 
 
@@ -164,7 +165,7 @@ def _download(remote: RemoteRepository, variant: Variant, status: StatusLine) ->
             def progress(done: int, total: int) -> None:
                 bars.update(bar, completed=done, total=total)
 
-            return download(remote.name, remote.commit, variant.files, progress)
+            return download(remote.name, remote.reference.revision, variant.files, progress)
     except KeyboardInterrupt:
         status.note("Stopped; the same command goes on where this one was.")
         raise click.Abort from None
@@ -177,7 +178,7 @@ def _fit_warning(offer: Offer, offers: Offers) -> str:
 
 def _write_result(model: InstalledModel, *, downloaded: bool, as_json: bool) -> None:
     if as_json:
-        write_line(json.dumps(_as_dict(model, downloaded), ensure_ascii=False))
+        write_json(_as_dict(model, downloaded))
         return
     already = "" if downloaded else "already "
     write_text(f"{model.name} is {already}here ({format_bytes(model.n_bytes)}).\n")

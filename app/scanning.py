@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 import click
 
 from app.tables import Column, write_table
-from app.terminal import StatusLine, write_line
+from app.terminal import StatusLine, write_json
 from engine.printable import one_line
 from engine.units import format_bytes
 from models.catalogue import Catalogue
@@ -40,19 +39,17 @@ def import_found(
     new = [found.candidate for found in findings.models if not found.installed]
     if as_json:
         code = import_all(new) if yes else 0
-        write_line(json.dumps(as_dict(findings, catalogue), ensure_ascii=False))
+        write_json(as_dict(findings, catalogue))
         return code
     _list(findings, status)
     if yes:
         return import_all(new)
     if not new:
         return 0
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        status.note(
-            "With --yes, those that are not installed are imported; or give the path of one to 'octavo import'."
-        )
+    if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        status.note("Nothing is imported without a question: give --yes to import what is not installed.")
         return 0
-    return import_all([findings.models[index].candidate for index in _ask(len(findings.models))])
+    return import_all(_ask(findings))
 
 
 def as_dict(findings: Findings, catalogue: Catalogue) -> dict[str, Any]:
@@ -99,20 +96,20 @@ def _cells(found: FoundModel) -> tuple[str, str, str]:
     return ", ".join(found.programs), ", ".join(found.labels), format_bytes(found.n_bytes)
 
 
-def _ask(count: int) -> list[int]:
-    """Indices of what the user picks; asks again until it is understood. Raises click.Abort on Ctrl-C."""
-    while True:
-        answer = click.prompt(
-            "Import which? Numbers such as 1 3-5, all, or nothing", default="", show_default=False, err=True
-        )
-        picked = picked_numbers(answer, count)
-        if picked is not None:
-            return [number - 1 for number in picked]
-        click.echo(f"Write numbers from 1 to {count}, or all.", err=True)
+def _ask(findings: Findings) -> list[Candidate]:
+    """Ask until the answer is understood. Raises click.Abort."""
+
+    def picked(answer: str) -> list[Candidate]:
+        numbers = picked_numbers(answer, len(findings.models))
+        return [findings.models[number - 1].candidate for number in numbers]
+
+    question = "Import which? Numbers such as 1 3-5, or all; Enter takes none"
+    answer: list[Candidate] = click.prompt(question, default="", show_default=False, value_proc=picked, err=True)
+    return answer
 
 
-def picked_numbers(answer: str, count: int) -> list[int] | None:
-    """Numbers from 1 to `count` that an answer such as "1, 3-5" means, each once; None if it means something else."""
+def picked_numbers(answer: str, count: int) -> list[int]:
+    """Numbers from 1 to `count` that an answer such as "1, 3-5" means, each once. Raises click.UsageError."""
     words = answer.replace(",", " ").lower().split()
     if words == ["all"]:
         return list(range(1, count + 1))
@@ -121,6 +118,6 @@ def picked_numbers(answer: str, count: int) -> list[int] | None:
         match = _RANGE.fullmatch(word)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
         if not 1 <= first <= last <= count:
-            return None
+            raise click.UsageError(f"Give numbers from 1 to {count}, or all.")
         picked |= dict.fromkeys(range(first, last + 1))
     return list(picked)

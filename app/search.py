@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from app.tables import Column, write_table
-from app.terminal import StatusLine, tolerate_encoding, write_line
+from app.terminal import StatusLine, tolerate_encoding, write_json
 from engine.printable import quoted
-from engine.units import format_bytes
+from engine.units import format_bytes, short_count
 from models.errors import HubError
 from models.hub import FoundRepository
 from models.hub import search as search_hub
@@ -37,20 +36,12 @@ def search(words: tuple[str, ...], limit: int, as_json: bool) -> int:
     finally:
         status.clear()
     if as_json:
-        write_line(json.dumps({"repositories": [_as_dict(one) for one in found]}, ensure_ascii=False))
+        write_json({"repositories": [_as_dict(one) for one in found]})
         return 0
     if not found:
         raise HubError(f"The hub has no repository with GGUF files named {quoted(' '.join(words))}: try fewer words.")
     _write(found)
     return 0
-
-
-def short_count(n: int) -> str:
-    """A number in three or four characters, for people: 8,030,261,248 is "8.0B"."""
-    for size, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "k")):
-        if n >= size:
-            return f"{n / size:.1f}{unit}"
-    return str(n)
 
 
 def _write(found: Sequence[FoundRepository]) -> None:

@@ -31,9 +31,9 @@ def write_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Non
         if column.is_number:
             table.add_column(column.title, justify="right", no_wrap=True)
         else:
-            table.add_column(column.title, overflow="ellipsis", no_wrap=True)
-    for row in rows:
-        table.add_row(*(Text(one_line(cell)) for cell in row))
+            table.add_column(Text(column.title, no_wrap=True, overflow="ellipsis"))
+    for row in rows:  # no_wrap of the cells: where no column may wrap, rich narrows all, the numbers to nothing
+        table.add_row(*(Text(one_line(cell), no_wrap=True, overflow="ellipsis") for cell in row))
     on_terminal = sys.stdout is not None and sys.stdout.isatty()
     console = Console(width=None if on_terminal else _UNLIMITED, highlight=False)
     with console.capture() as captured:

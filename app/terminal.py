@@ -13,12 +13,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 from engine.errors import OctavoError
-from engine.printable import one_line, printable
+from engine.printable import json_text, one_line, printable
 
 
 class Interrupted(NamedTuple):
@@ -68,6 +68,14 @@ def write_line(line: str) -> None:
     Raises BrokenPipeError when nobody reads any more, and OctavoError when it cannot be written, as on a full disk.
     """
     _write(line + "\n")
+
+
+def write_json(value: Any) -> None:
+    """One line of JSON to standard output, at once; characters that a terminal acts on are escaped.
+
+    Raises what `write_line` raises.
+    """
+    write_line(json_text(value))
 
 
 def _write(text: str) -> None:

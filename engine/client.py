@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -39,6 +40,7 @@ from engine.messages import (
     TextEvent,
     TextRequest,
 )
+from engine.printable import one_line
 
 if TYPE_CHECKING:
     from engine.survey import PoolSurvey
@@ -48,6 +50,9 @@ Deliver = Callable[[TextEvent], object]
 
 _LOG_LINES = 20
 """Lines of a dead process's log that are kept."""
+
+_ASSERTION = re.compile(r"[\w.-]+:\d+: GGML_ASSERT\(.*\) failed")
+"""What ggml writes before it aborts because something is not as it has to be."""
 
 
 class EngineClient:
@@ -291,10 +296,18 @@ class _EngineProcess:
             answer.set_exception(error)
 
     def _cause_of_death(self) -> EngineDied:
-        what = _ending(self._process.returncode, while_loading=not self.loaded.done())
-        error = EngineDied(f"The engine's process {what}; ask again to start a fresh one.")
+        while_loading = not self.loaded.done()
         self._log.seek(0)
-        lines = self._log.read().decode("utf-8", "replace").splitlines()
+        log = self._log.read().decode("utf-8", "replace")
+        assertion = _ASSERTION.search(log) if while_loading else None
+        if assertion:
+            return EngineDied(
+                f"llama.cpp gave up on the model file, which seems to be damaged ({one_line(assertion[0])}): "
+                "download it again, or another conversion of the model."
+            )
+        what = _ending(self._process.returncode, while_loading=while_loading)
+        error = EngineDied(f"The engine's process {what}; ask again to start a fresh one.")
+        lines = log.splitlines()
         if lines:
             error.add_note("\n".join(lines[-_LOG_LINES:]))
         return error

@@ -84,7 +84,9 @@ def _part_paths(header: GgufHeader) -> list[Path]:
     """Paths of all parts, beside the given one even if that is a link to elsewhere; refuses any but the first."""
     path, count, index = header.path, _count(header), header.metadata.get("split.no")
     if not isinstance(index, int) or index >= count:
-        raise ModelFileError(f"{named(path)} is damaged: it is part {index} of {count} files; download it again.")
+        raise ModelFileError(
+            f"{named(path)} is damaged: it is one of {count:,} files, but not which; download it again."
+        )
     own = _suffix(index + 1, count)
     if not path.name.endswith(own):
         raise ModelFileError(

@@ -26,7 +26,8 @@ LONGEST_ARRAY = 1024
 
 _WINDOWS = (4 * 2**20, 16 * 2**20, 64 * 2**20)
 """Bytes of the beginning that the parser sees, more each time if that was too little. With a vocabulary of 260,000
-tokens the largest headers of 2026 take 15 MiB; the parser takes up to five times the window."""
+tokens the largest headers of 2026 take 15 MiB. The parser takes up to eight times the window, for nothing but empty
+texts."""
 
 _MAGIC = b"GGUF"
 _LFS_POINTER = b"version https://git-lfs"
@@ -89,7 +90,8 @@ def read_header(path: Path, shard: int = 0) -> GgufHeader:
     except PermissionError:
         raise ModelFileError(f"{named(path)} may not be read by this user: check its permissions.") from None
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL character
-        raise ModelFileError(f"{named(path)} cannot be read ({one_line(str(error))}).") from None
+        reason = getattr(error, "strerror", None) or error
+        raise ModelFileError(f"{named(path)} cannot be read ({one_line(str(reason))}): check the path.") from None
     try:
         metadata = _unique(path, _read_metadata(path, context))
         tensors = _unique(path, ((tensor.name, tensor) for tensor in _read_tensors(context, shard)))
@@ -157,6 +159,7 @@ def _parse(path: Path, file: BinaryIO) -> int:
             return int(context)
         if len(beginning) < window:
             break
+        del beginning  # before a larger one is read
     raise ModelFileError(f"{named(path)} is damaged or incomplete{reason_in(log)}: download it again.")
 
 

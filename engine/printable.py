@@ -6,9 +6,11 @@ colours, write to the clipboard or reorder what the user reads.
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
-_UNSAFE = re.compile(
+UNSAFE = re.compile(
     "["
     "\x00-\x08\x0b-\x1f"  # C0 without tab and newline; ESC is among them
     "\x7f-\x9f"  # DEL and C1; U+009B starts a control sequence as ESC [ does
@@ -18,6 +20,7 @@ _UNSAFE = re.compile(
     "\ud800-\udfff"  # lone surrogates: cannot be encoded, so printing them would fail
     "]"
 )
+"""Characters that a terminal acts on, or hides; tab and newline are not among them."""
 
 
 def printable(text: str) -> str:
@@ -27,7 +30,7 @@ def printable(text: str) -> str:
     written as <U+202E>. The zero-width joiner and non-joiner and the left-to-right and right-to-left
     marks stay: emoji, Persian, Hebrew and Arabic are written with them.
     """
-    return _UNSAFE.sub(_picture, text)
+    return UNSAFE.sub(_picture, text)
 
 
 def one_line(text: str) -> str:
@@ -40,6 +43,12 @@ def quoted(name: str, limit: int = 80) -> str:
     if len(name) > limit:
         name = name[: limit - 1] + "…"
     return f"'{one_line(name)}'"
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """JSON in which such characters are escaped, so that it means the same to a program and nothing to a terminal."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return UNSAFE.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 _ONE_LINE = {ord("\t"): "␉", ord("\n"): "␊"}

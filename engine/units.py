@@ -15,3 +15,11 @@ def format_bytes(n: int) -> str:
         if value < 1024 or unit == _STEPS[-1]:
             break
     return f"{value:,.1f} {unit}"
+
+
+def short_count(n: int) -> str:
+    """A number in three or four characters, for people: 8,030,261,248 is "8.0B"."""
+    for size, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "k")):
+        if n >= size:
+            return f"{n / size:.1f}{unit}"
+    return str(n)

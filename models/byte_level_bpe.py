@@ -15,20 +15,20 @@ def byte_level_vocabulary(tokenizer: JsonObject) -> Vocabulary:
 
     Raises ConversionError if the file is damaged, or cuts text in a way that llama.cpp does not know.
     """
-    model = tokenizer.object("model")
+    model = tokenizer.nested("model")
     pre = pre_tokenizer_name(tokenizer)
     return Vocabulary("gpt2", pre, {index: Token(text, NORMAL) for text, index in token_ids(model)}, merges_of(model))
 
 
 def token_ids(model: JsonObject) -> list[tuple[str, int]]:
     """Texts and ids of the tokens of a BPE model."""
-    vocabulary = model.object("vocab")
+    vocabulary = model.nested("vocab")
     return [(text, vocabulary.whole(text, least=0)) for text in vocabulary.values]
 
 
 def merges_of(model: JsonObject) -> tuple[str, ...]:
     """Pairs with a space between, as GGUF has them; a tokenizer.json has them so too, or as lists of two."""
-    merges = tuple(_merge(model, merge) for merge in model.list("merges"))
+    merges = tuple(_merge(model, merge) for merge in model.array("merges"))
     if not merges:
         raise model.damaged("it has no merges")
     return merges

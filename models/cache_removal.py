@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from huggingface_hub import CachedRepoInfo, DeleteCacheStrategy, HFCacheInfo, scan_cache_dir
 
-from engine.printable import quoted
+from engine.printable import one_line
 from models.errors import CatalogueError
 
 
@@ -66,17 +66,19 @@ def plan_cache_removal(files: Sequence[Path]) -> CacheRemoval:
     if not cached.keys() >= set(real):
         reasons = [str(warning) for warning in cache.warnings if repository.name in str(warning)]
         raise CatalogueError(
-            f"huggingface_hub finds its cache damaged in {quoted(str(repository))} ({quoted(' '.join(reasons))}): "
-            "delete this folder."
+            f"huggingface_hub finds its cache damaged in '{one_line(str(repository))}' "
+            f"({one_line(' '.join(reasons))}): delete this folder."
         )
-    return CacheRemoval(cache.delete_files(*(cached[path] for path in real)), _rest(cache, found, set(real)))
+    strategy = cache.delete_files(*(cached[path] for path in real))
+    return CacheRemoval(strategy, _rest(cache, found, strategy) if found else None)
 
 
-def _rest(cache: HFCacheInfo, repo: CachedRepoInfo | None, removed: set[Path]) -> DeleteCacheStrategy | None:
-    """The folder of a repository that has nothing left, not even a download to be continued."""
-    if repo is None or any(file.file_path not in removed for revision in repo.revisions for file in revision.files):
-        return None
-    if any(repo.repo_path in file.file_path.parents for file in cache.incomplete_files):
+def _rest(cache: HFCacheInfo, repo: CachedRepoInfo, removed: DeleteCacheStrategy) -> DeleteCacheStrategy | None:
+    """The folder of a repository that has nothing left, not even the beginning of a download."""
+    files = {file.file_path for revision in repo.revisions for file in revision.files}
+    folder = repo.repo_path / "blobs"
+    blobs = set(folder.iterdir()) if folder.is_dir() else set()
+    if files - removed.files or blobs - removed.blobs:
         return None
     return cache.delete_revisions(*(revision.commit_hash for revision in repo.revisions))
 

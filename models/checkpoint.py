@@ -26,7 +26,6 @@ _DESCRIPTIONS = (
     "tokenizer.model",
     "chat_template.jinja",
     "chat_template.json",
-    "special_tokens_map.json",
     "added_tokens.json",
     "README.md",
     _INDEX,
@@ -104,7 +103,7 @@ def read_config(folder: Path) -> Config:
     """Read config.json. Raises ConversionError if it is damaged, or the model is none that is converted."""
     values = JsonObject.read(folder / "config.json")
     name = checkpoint_name(folder)
-    classes = [item for item in values.list("architectures") if isinstance(item, str)]
+    classes = [item for item in values.array("architectures") if isinstance(item, str)]
     family = next((FAMILIES[item] for item in classes if item in FAMILIES), None)
     if family is None:
         what = f"of the class {quoted(classes[0])}" if classes else "of no class that it names"
@@ -113,7 +112,7 @@ def read_config(folder: Path) -> Config:
             f"files with 'octavo search {name}'."
         )
     if values.has("quantization_config"):
-        method = values.object("quantization_config").text("quant_method", "an unnamed method")
+        method = values.nested("quantization_config").text("quant_method", "an unnamed method")
         raise ConversionError(
             f"{quoted(name)} is quantized already, by {quoted(method)}: convert the checkpoint that it was made from, "
             f"or look for a repository that carries GGUF files with 'octavo search {name}'."
@@ -161,7 +160,7 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
     Raises ConversionError if there are none, or if files or tensors that the index names are missing or damaged.
     """
     if (folder / _INDEX).is_file():
-        return _indexed(folder, JsonObject.read(folder / _INDEX).object("weight_map"))
+        return _indexed(folder, JsonObject.read(folder / _INDEX).nested("weight_map"))
     names = checkpoint_files([path.name for path in folder.glob("*.safetensors")])
     if not names:
         raise ConversionError(

@@ -83,23 +83,23 @@ class JsonObject:
             raise self._not(key, "a text")
         return default if value is None else value
 
-    def object(self, key: str) -> JsonObject:
+    def nested(self, key: str) -> JsonObject:
         """An object, an empty one if it is not there."""
         value = self.values.get(key)
         if value is not None and not isinstance(value, dict):
             raise self._not(key, "an object")
         return JsonObject(self.file, value or {})
 
-    def list(self, key: str) -> list[object]:
+    def array(self, key: str) -> list[object]:
         """A list, an empty one if it is not there."""
         value = self.values.get(key)
         if value is not None and not isinstance(value, list):
             raise self._not(key, "a list")
         return value or []
 
-    def objects(self, key: str) -> list[JsonObject]:
+    def nested_array(self, key: str) -> list[JsonObject]:
         """A list of objects, an empty one if it is not there."""
-        values = self.list(key)
+        values = self.array(key)
         if not all(isinstance(value, dict) for value in values):
             raise self._not(key, "a list of objects")
         return [JsonObject(self.file, value) for value in values if isinstance(value, dict)]

@@ -16,7 +16,6 @@ from models.errors import ConversionError
 from models.safetensors_file import DTYPES, StoredTensor
 
 _F32 = "F32"
-_ITEM_BYTES = {name: dtype.itemsize for name, dtype in DTYPES.items()}
 
 
 class PlannedTensor(NamedTuple):
@@ -32,9 +31,14 @@ class PlannedTensor(NamedTuple):
     heads: int | None = None
 
     @property
+    def n_parameters(self) -> int:
+        """Number of values."""
+        return math.prod(self.source.shape)
+
+    @property
     def n_bytes(self) -> int:
         """Size in the file to write."""
-        return math.prod(self.source.shape) * _ITEM_BYTES[self.dtype]
+        return self.n_parameters * DTYPES[self.dtype].itemsize
 
     @property
     def type(self) -> GGMLQuantizationType:
@@ -121,13 +125,13 @@ def _found(wanted: _Expected, stored: Mapping[str, StoredTensor]) -> StoredTenso
         raise ConversionError(f"The checkpoint has no tensor {quoted(wanted.name)}: download it again.")
     if tensor.shape != wanted.shape:
         raise ConversionError(
-            f"Tensor {quoted(wanted.name)} of the checkpoint is {_dimensions(tensor.shape)}, but its 'config.json' asks "
-            f"for {_dimensions(wanted.shape)}: download both again."
+            f"Tensor {quoted(wanted.name)} of the checkpoint is {_dimensions(tensor.shape)}, but its 'config.json' "
+            f"asks for {_dimensions(wanted.shape)}: download both again."
         )
     if tensor.dtype not in DTYPES:
         raise ConversionError(
-            f"Tensor {quoted(wanted.name)} of the checkpoint is stored as {quoted(tensor.dtype)}, and only F32, F16 and "
-            "BF16 are converted: use the checkpoint before it was quantized."
+            f"Tensor {quoted(wanted.name)} of the checkpoint is stored as {quoted(tensor.dtype)}, and only F32, F16 "
+            "and BF16 are converted: use the checkpoint before it was quantized."
         )
     return tensor
 

@@ -41,7 +41,7 @@ class ConvertedRope(NamedTuple):
 def convert_rope(config: Config) -> ConvertedRope:
     """Derive the parameters. Raises ConversionError for a way of extending the context that GGUF cannot tell of."""
     values = config.values
-    scaling = values.object("rope_parameters" if values.has("rope_parameters") else "rope_scaling")
+    scaling = values.nested("rope_parameters" if values.has("rope_parameters") else "rope_scaling")
     base = scaling.number("rope_theta", values.number("rope_theta", _FREQ_BASE))
     kind = scaling.text("rope_type", scaling.text("type", "default"))
     if any(isinstance(value, dict) for value in scaling.values.values()):

@@ -7,10 +7,14 @@ from gguf import GGUFWriter
 from engine.printable import quoted
 from models.byte_level_bpe import byte_level_vocabulary
 from models.checkpoint import checkpoint_name
+from models.checkpoint_json import JsonObject
 from models.errors import ConversionError
 from models.sentencepiece import is_sentencepiece, sentencepiece_vocabulary, vocabulary_from_merges
 from models.special_tokens import TokenizerFiles, chat_template, special_tokens
 from models.vocabulary import AddedToken, Vocabulary
+
+_KEYS = {"unk": "unknown", "pad": "padding"}
+"""Kinds of special tokens that GGUF spells out."""
 
 
 def add_tokenizer(writer: GGUFWriter, files: TokenizerFiles, n_tokens: int) -> None:
@@ -20,18 +24,18 @@ def add_tokenizer(writer: GGUFWriter, files: TokenizerFiles, n_tokens: int) -> N
     """
     vocabulary = _vocabulary(files)
     tokens = vocabulary.completed(_added_tokens(files), n_tokens)
-    is_sentencepiece = vocabulary.model == "llama"
+    has_scores = vocabulary.model == "llama"
     writer.add_tokenizer_model(vocabulary.model)
     writer.add_tokenizer_pre(vocabulary.pre)
     writer.add_token_list([token.text for token in tokens])
     writer.add_token_types([token.type for token in tokens])
-    if is_sentencepiece:
+    if has_scores:
         writer.add_token_scores([token.score for token in tokens])
         writer.add_add_space_prefix(files.tokenizer_config.flag("add_prefix_space", vocabulary.add_space_prefix))
     else:
         writer.add_token_merges(vocabulary.merges)
     ids = {token.text: index for index, token in enumerate(tokens)}
-    special = special_tokens(files, ids, adds_bos=is_sentencepiece)
+    special = special_tokens(files, ids, adds_bos=has_scores)
     for kind, index in special.ids.items():
         writer.add_uint32(f"tokenizer.ggml.{_KEYS.get(kind, kind)}_token_id", index)
     writer.add_add_bos_token(special.add_bos)
@@ -39,10 +43,6 @@ def add_tokenizer(writer: GGUFWriter, files: TokenizerFiles, n_tokens: int) -> N
     template = chat_template(files)
     if template:
         writer.add_chat_template(template)
-
-
-_KEYS = {"unk": "unknown", "pad": "padding"}
-"""Kinds that GGUF spells out."""
 
 
 def _vocabulary(files: TokenizerFiles) -> Vocabulary:
@@ -53,7 +53,7 @@ def _vocabulary(files: TokenizerFiles) -> Vocabulary:
             f"{quoted(checkpoint_name(files.folder))} has no tokenizer that can be converted: it needs "
             "'tokenizer.model' of sentencepiece, or 'tokenizer.json'."
         )
-    model = files.tokenizer.object("model")
+    model = files.tokenizer.nested("model")
     kind = model.text("type", "BPE")
     if kind != "BPE" or model.text("continuing_subword_prefix") or model.text("end_of_word_suffix"):
         raise ConversionError(
@@ -65,3 +65,15 @@ def _vocabulary(files: TokenizerFiles) -> Vocabulary:
 
 def _added_tokens(files: TokenizerFiles) -> dict[int, AddedToken]:
     """By id, the three places where they are found one over the other."""
+    spelled = JsonObject.read_if_there(files.folder / "added_tokens.json")
+    added = {spelled.whole(text, least=0): AddedToken(text, special=False) for text in spelled.values}
+    decoder = files.tokenizer_config.nested("added_tokens_decoder")
+    for number in filter(str.isdecimal, decoder.values):
+        added[int(number)] = _added_token(decoder.nested(number))
+    for token in files.tokenizer.nested_array("added_tokens"):
+        added[token.whole("id", least=0)] = _added_token(token)
+    return added
+
+
+def _added_token(token: JsonObject) -> AddedToken:
+    return AddedToken(token.text("content"), bool(token.flag("special")))

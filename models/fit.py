@@ -11,8 +11,9 @@ from engine.memory import available_memory
 ADVICE_CONTEXT = 8192
 """Tokens of context that advice about a model counts with, where the model was trained on as many."""
 
-OVERHEAD = 300 * 2**20
-"""Bytes of a running engine beside weights and KV cache; see the module's tests and scripts."""
+OVERHEAD = 200 * 2**20
+"""Bytes of both processes beside weights and KV cache: Python, libraries, graphs. Measured with `octavo run` and full
+steps of 512 tokens on Linux: 88 MiB with the starter model, 95 MiB with a model of 1B; wider ones have wider graphs."""
 
 _TIGHT = 0.8
 """Part of the free memory beyond which the rest of the machine would suffer."""

@@ -27,31 +27,37 @@ class Holding(NamedTuple):
     source: str | None = None
 
 
+def entries(folder: Path, unreadable: list[Path]) -> list[Path]:
+    """What is in `folder`, by name; nothing if there is no such folder. unreadable: gets it if it cannot be listed."""
+    try:
+        return sorted(folder / name for name in os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError:
+        unreadable.append(folder)
+        return []
+
+
 def files_under(folder: Path, unreadable: list[Path]) -> Iterator[Path]:
-    """All files under `folder`, which need not exist, in the order of their paths; links are followed.
-
-    unreadable: gets the folders that cannot be listed.
-    """
-
-    def note(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError | NotADirectoryError):
-            unreadable.append(Path(error.filename))
-
-    seen: set[tuple[int, int]] = set()
-    for place, folders, files in os.walk(folder, onerror=note, followlinks=True):
-        status = os.stat(place)
-        identity = (status.st_dev, status.st_ino)
-        if identity in seen:  # a link to a folder that is above it
-            folders.clear()
+    """All files under `folder`, links to folders included. unreadable: as for `entries`."""
+    seen: set[str] = set()
+    pending = [folder]
+    while pending:
+        place = pending.pop()
+        real = os.path.realpath(place)
+        if real in seen:  # by a link to a folder above it
             continue
-        seen.add(identity)
-        folders.sort()
-        yield from (Path(place, file) for file in sorted(files))
+        seen.add(real)
+        inside = entries(place, unreadable)
+        folders = {entry for entry in inside if os.path.isdir(entry)}
+        yield from (entry for entry in inside if entry not in folders)
+        pending.extend(sorted(folders, reverse=True))
 
 
 def models_under(folder: Path, unreadable: list[Path]) -> Iterator[Path]:
-    """The .gguf files among them that can be models: whole ones and first shards, and no image encoders."""
+    """The .gguf files among them that can be models: whole ones and first shards, none hidden, no image encoders."""
     for file in files_under(folder, unreadable):
         name = file.name.lower()
-        if name.endswith(".gguf") and "mmproj" not in name and shard_names(file.name)[0] == file.name:
+        is_first = shard_names(file.name)[0] == file.name
+        if name.endswith(".gguf") and is_first and "mmproj" not in name and not name.startswith("."):
             yield file

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
-from huggingface_hub import HfApi, ModelInfo, constants, get_session, hf_raise_for_status
+from huggingface_hub import (
+    HfApi,
+    ModelInfo,
+    constants,
+    get_hf_file_metadata,
+    get_session,
+    hf_hub_url,
+    hf_raise_for_status,
+)
+from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import build_hf_headers
 
 from engine.errors import OctavoError
 from models.download import RemoteFile
 from models.hub_cache import cached_files, is_offline
 from models.hub_errors import explained
+from models.patience import Patience
 from models.reference import HubReference
 from models.variants import Variant, variants_of
 
@@ -24,6 +34,9 @@ _TIMEOUT_S = 15
 _PARALLEL = 8
 """Requests at once."""
 _FIELDS = ("downloads", "likes", "lastModified", "gguf", "gated")
+
+
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True)
@@ -45,6 +58,11 @@ class RemoteRepository:
     def name(self) -> str:
         """As "user/name"."""
         return self.reference.repository
+
+    @property
+    def revision(self) -> str:
+        """The branch, tag or commit that was asked for."""
+        return self.reference.revision or constants.DEFAULT_REVISION
 
 
 @dataclass(frozen=True)
@@ -82,7 +100,7 @@ def repository(reference: HubReference) -> RemoteRepository:
         info = _info(reference.repository, reference.revision)
     gguf = info.gguf or {}
     return RemoteRepository(
-        reference,
+        reference._replace(repository=info.id),  # the hub's own spelling of the name
         info.sha or "",
         _files(info),
         _positive(gguf.get("total")),
@@ -91,17 +109,40 @@ def repository(reference: HubReference) -> RemoteRepository:
     )
 
 
+def check_access(remote: RemoteRepository) -> None:
+    """Raises HubError where the user is not let in to a gated repository: its listing is public, its files are not."""
+    if remote.is_gated and remote.files:
+        address = hf_hub_url(remote.name, remote.files[0].name, revision=remote.commit, endpoint=constants.ENDPOINT)
+        with explained(remote.name):
+            get_hf_file_metadata(address, timeout=_TIMEOUT_S)
+
+
 def _search(query: str, limit: int) -> list[ModelInfo]:
     """What HfApi.list_models asks, but without its five attempts over 23 seconds where there is no network."""
-    parameters = {"search": query, "filter": "gguf", "sort": "downloads", "limit": limit, "expand": list(_FIELDS)}
+    query_fields: dict[str, Any] = {"search": query, "filter": "gguf", "sort": "downloads", "limit": limit}
+    query_fields["expand"] = _FIELDS
     address = f"{constants.ENDPOINT}/api/models"
-    response = get_session().get(address, params=parameters, headers=build_hf_headers(), timeout=_TIMEOUT_S)
-    hf_raise_for_status(response)
-    return [ModelInfo(**item) for item in response.json()[:limit]]
+
+    def ask() -> list[ModelInfo]:
+        response = get_session().get(address, params=query_fields, headers=build_hf_headers(), timeout=_TIMEOUT_S)
+        hf_raise_for_status(response)
+        return [ModelInfo(**item) for item in response.json()[:limit]]  # type: ignore[no-untyped-call]
+
+    return _patiently(ask)
 
 
 def _info(name: str, revision: str | None = None) -> ModelInfo:
-    return HfApi().model_info(name, revision=revision, files_metadata=True, timeout=_TIMEOUT_S)
+    return _patiently(lambda: HfApi().model_info(name, revision=revision, files_metadata=True, timeout=_TIMEOUT_S))
+
+
+def _patiently(ask: Callable[[], _Answer]) -> _Answer:
+    """Ask again what the hub refuses for a while; a network that is not there is told at once."""
+    patience = Patience()
+    while True:
+        try:
+            return ask()
+        except HfHubHTTPError as error:
+            patience.wait(error)
 
 
 def _with_variants(infos: Sequence[ModelInfo]) -> list[FoundRepository]:

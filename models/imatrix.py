@@ -39,8 +39,8 @@ def read_imatrix(path: Path) -> Importances:
     except (OSError, ValueError, struct.error) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise QuantizeError(
-            f"'{one_line(str(path))}' cannot be read as an importance matrix ({reason}): give a file that llama-imatrix "
-            "wrote."
+            f"'{one_line(str(path))}' cannot be read as an importance matrix ({reason}): give a file that "
+            "llama-imatrix wrote."
         ) from None
     if not all(np.isfinite(values).all() for values in importances.values()):
         raise QuantizeError(

@@ -89,7 +89,7 @@ def _what_else(gguf: GgufFile) -> str | None:
     if "token_embd.weight" not in gguf.tensors:
         return "no language model (it has no token embeddings)"
     if gguf.metadata.get(f"{gguf.architecture}.attention.causal") is False:
-        return "an embedding model, which does not write text"
+        return "an embedding or diffusion model, which Octavo cannot run"
     return None
 
 
@@ -122,10 +122,10 @@ def install(
     if present and (copy is None or present.origin in (*_IN_MODELS_FOLDER, Origin.STARTER)):
         return Outcome(present, was_there=True)
     others = {model.name.lower(): model for model in models if model != present}
-    if name and name.lower() in others:
+    other = others.get(name.lower()) if name else None
+    if other:
         raise CatalogueError(
-            f"{quoted(name)} is already the name of another model, '{one_line(str(others[name.lower()].path))}': "
-            "give another one."
+            f"{quoted(other.name)} is already the name of another model, '{one_line(str(other.path))}': choose another."
         )
     name = name or (present.name if present else free_name(candidate.name, others))
     if copy is None:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from engine.errors import ModelFileError
-from engine.printable import quoted
+from engine.printable import one_line, quoted
 from models.catalogue import Catalogue, InstalledModel, Origin
 from models.errors import ReferenceFormatError
 from models.reference import HubReference, parse_reference
@@ -25,7 +25,7 @@ def locate(model: str | None) -> Path:
         return path
     installed = find_installed(model)
     if installed:
-        return _checked(installed)
+        return check_present(installed).path
     if os.path.isdir(path):
         raise ModelFileError(f"{quoted(model)} is a folder: give the .gguf file inside it.")
     reference = _reference(model)
@@ -65,16 +65,18 @@ def _reference(model: str) -> HubReference | None:
         reference = parse_reference(model)
     except ReferenceFormatError:
         return None
-    return None if reference.repository.lower().endswith(".gguf") else reference
+    is_path = reference.repository.startswith(".") or reference.repository.lower().endswith(".gguf")
+    return None if is_path else reference
 
 
-def _checked(model: InstalledModel) -> Path:
+def check_present(model: InstalledModel) -> InstalledModel:
+    """The same model. Raises ModelFileError if its files have gone."""
     if not os.path.isfile(model.path):
         raise ModelFileError(
-            f"The file of {quoted(model.name)} is not there any more ({quoted(str(model.path))}): bring it back, or "
+            f"The file of {quoted(model.name)} is not there any more ('{one_line(str(model.path))}'): bring it back, or "
             f"let 'octavo rm {model.name}' forget it."
         )
-    return model.path
+    return model
 
 
 def _what_is_installed() -> str:

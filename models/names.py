@@ -10,13 +10,16 @@ _LONGEST = 200
 """Bytes of a name in UTF-8; file systems end at 255, of which the number of a shard and .gguf.part need 30."""
 
 
-def safe_name(text: str) -> str:
-    """What is nearest to `text` as a name: letters, digits and . _ + - of every script; without .gguf at the end."""
+def safe_name(text: str, otherwise: str = "model") -> str:
+    """What is nearest to `text` as a name: letters, digits and . _ + - of every script; without .gguf at the end.
+
+    otherwise: the name where nothing is left.
+    """
     if text.lower().endswith(".gguf"):
         text = text[:-5]
     words = "".join(character if _is_fit(character) else " " for character in text).split()
     name = "-".join(words).strip("-.")
-    return name.encode()[:_LONGEST].decode("utf-8", "ignore") or "model"
+    return name.encode()[:_LONGEST].decode("utf-8", "ignore") or otherwise
 
 
 def name_in_repository(repository: str, variant: str) -> str:

@@ -53,12 +53,13 @@ def offers_of(
 
 
 def recommended(offers: Sequence[Offer]) -> Offer:
-    """The best quality that runs well here, which up to Q8_0 is the largest file.
+    """The best quality that runs well here, up to Q8_0.
 
-    It is the largest that fits on the GPU if one of four bits or more does, and else the largest that fits in memory,
-    without being tight. Beyond Q8_0 no one notices a difference, so that anything larger is taken only where there is
-    nothing else, and then the smallest of it. Where nothing fits, it is the smallest file. Types that ggml has dropped
-    are not recommended.
+    Of what fits on the GPU, if one of four bits or more does, and else of what fits in memory, without being tight, it
+    is the one with the most bits; among equals the largest, but Q4_0, Q4_1, Q5_0 and Q5_1 after the others. Where the
+    repository has several models, it is the largest of what this gives for each. Beyond Q8_0 nobody notices a
+    difference, so that anything larger is taken only where there is nothing else, and then the smallest of it. Where
+    nothing fits, it is the smallest file. Types that ggml has dropped are not recommended.
     """
     live = [offer for offer in offers if not offer.variant.is_obsolete] or list(offers)
     on_gpu = [offer for offer in live if offer.fit is Fit.GPU]
@@ -66,9 +67,14 @@ def recommended(offers: Sequence[Offer]) -> Offer:
     if any(_bits(offer) >= _GOOD_BITS for offer in on_gpu):
         fitting = on_gpu
     useful = [offer for offer in fitting if not _is_beyond_q8(offer, offers)]
-    if useful:
-        return max(useful, key=lambda offer: offer.variant.n_bytes)
-    return min(fitting or live, key=lambda offer: offer.variant.n_bytes)
+    if not useful:
+        return min(fitting or live, key=lambda offer: offer.variant.n_bytes)
+    best = {offer.variant.model.lower(): offer for offer in sorted(useful, key=_quality)}
+    return max(best.values(), key=lambda offer: offer.variant.n_bytes)
+
+
+def _quality(offer: Offer) -> tuple[float, bool, int]:
+    return _bits(offer), not offer.variant.is_simple, offer.variant.n_bytes
 
 
 def _bits(offer: Offer) -> float:

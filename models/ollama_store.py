@@ -12,9 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from models.holdings import Holding, files_under
+from models.holdings import Holding, entries, files_under
 from models.names import name_in_repository
 
+_OF_SERVICE = tuple(
+    map(Path, ("/usr/share/ollama/.ollama/models", "/var/lib/ollama/.ollama/models", "/var/lib/ollama"))
+)
 _MANIFESTS = ("manifests-v2", "manifests")
 """Folders of STORE/manifests/HOST/NAMESPACE/MODEL/TAG; newer versions write to the first."""
 _HOSTS = ("registry.ollama.ai", "ollama.com")
@@ -22,6 +25,8 @@ _HOSTS = ("registry.ollama.ai", "ollama.com")
 _LIST = "application/vnd.ollama.manifest.list.v2+json"
 _WEIGHTS = "application/vnd.ollama.image.model"
 _DIGEST = re.compile(r"sha256[:-]([0-9a-fA-F]{64})")
+_DAMAGE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+"""What reading raises if it is no JSON, or not of the form that is expected."""
 _LONGEST_MANIFEST = 2**20
 """Bytes; real ones have about a thousand."""
 
@@ -29,19 +34,14 @@ _LONGEST_MANIFEST = 2**20
 def ollama_stores() -> list[Path]:
     """Folders of the models of this user's Ollama, and of one that runs as a service of the system."""
     moved = os.environ.get("OLLAMA_MODELS", "").strip("\"' ")
-    own = Path(moved).expanduser() if moved else Path.home() / ".ollama" / "models"
-    return [
-        own,
-        Path("/usr/share/ollama/.ollama/models"),
-        Path("/var/lib/ollama/.ollama/models"),
-        Path("/var/lib/ollama"),
-    ]
+    return [Path(os.path.abspath(moved))] if moved else [Path.home() / ".ollama" / "models", *_OF_SERVICE]
 
 
 def held_by_ollama(store: Path, unreadable: list[Path]) -> Iterator[Holding]:
-    """Models in GGUF with a manifest in `store`. unreadable: gets the manifests that are damaged, or lack their blob."""
+    """Models in GGUF with a manifest in `store`. unreadable: gets the manifests that are damaged or lack their blob."""
     seen: set[_Name] = set()
-    for folder in _MANIFESTS:
+    inside = [entry.name for entry in entries(store, unreadable)]
+    for folder in (name for name in _MANIFESTS if name in inside):
         for manifest in files_under(store / folder, unreadable):
             parts = manifest.relative_to(store / folder).parts
             if len(parts) != 4:
@@ -56,7 +56,7 @@ def held_by_ollama(store: Path, unreadable: list[Path]) -> Iterator[Holding]:
                 if blob:
                     os.stat(blob)
                     yield Holding("Ollama", str(name), blob, name.here)
-            except (OSError, ValueError, TypeError, LookupError, AttributeError):  # no JSON, or not of this form
+            except (OSError, *_DAMAGE):
                 unreadable.append(manifest)
 
 
@@ -83,8 +83,7 @@ class _Name(NamedTuple):
 def _weights(store: Path, manifest: Any) -> Path | None:
     """The blob with the weights; None if they are not here, or in another format.
 
-    A list has a manifest for each of Ollama's engines, or the digest of one. Raises OSError, and ValueError, TypeError,
-    LookupError or AttributeError if this is not a manifest.
+    A list has a manifest for each of Ollama's engines, or the digest of one. Raises OSError and _DAMAGE.
     """
     if manifest.get("mediaType") == _LIST:
         children = [

@@ -19,7 +19,7 @@ from huggingface_hub import constants
 
 from models.catalogue import Origin
 from models.download import RemoteFile
-from models.holdings import Holding, files_under, models_under
+from models.holdings import Holding, entries, files_under, models_under
 from models.names import name_in_repository, safe_name
 from models.ollama_store import held_by_ollama, ollama_stores
 from models.reference import HubReference
@@ -56,10 +56,11 @@ def held_in_hub_cache(cache: Path, unreadable: list[Path]) -> Iterator[Holding]:
 
     huggingface_hub's own scan passes over a whole repository for one file that is missing.
     """
-    for folder in sorted(cache.glob("models--*")):
-        repository = folder.name.removeprefix("models--").replace("--", "/", 1)
-        for snapshot in sorted((folder / "snapshots").glob("*"), key=_changed, reverse=True):
-            yield from _held_in_snapshot(repository, snapshot, unreadable)
+    for folder in entries(cache, unreadable):
+        kind, _, repository = folder.name.partition("--")
+        if kind == "models":
+            for snapshot in sorted(entries(folder / "snapshots", unreadable), key=_changed, reverse=True):
+                yield from _held_in_snapshot(repository.replace("--", "/", 1), snapshot, unreadable)
 
 
 def _held_in_snapshot(repository: str, snapshot: Path, unreadable: list[Path]) -> Iterator[Holding]:
@@ -80,22 +81,26 @@ def _held_in_snapshot(repository: str, snapshot: Path, unreadable: list[Path]) -
 def lm_studio_folders() -> list[Path]:
     """The models folders of LM Studio: of its home folder, wherever that is, and where its settings move them."""
     user = Path.home()
-    homes = [user / ".lmstudio", user / ".cache" / "lm-studio"]
-    with contextlib.suppress(OSError, ValueError):
-        homes.insert(0, Path((user / ".lmstudio-home-pointer").read_text(encoding="utf-8").strip()))
-    settings = [*homes, platformdirs.user_config_path(roaming=True) / "LM Studio"]
-    moved = [_downloads_folder(home / "settings.json") for home in settings]
-    folders = [folder for folder in moved if folder] + [home / "models" for home in homes]
-    return list(dict.fromkeys(folders))
+    pointer = user / ".lmstudio-home-pointer"
+    homes = [user / ".lmstudio", user / ".cache" / "lm-studio", *_absolute(_text(pointer).strip())]
+    folders: list[Path] = []
+    for home in (*homes, platformdirs.user_config_path(roaming=True) / "LM Studio"):
+        with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError):  # no JSON, or no object
+            folders += _absolute(json.loads(_text(home / "settings.json")).get("downloadsFolder"))
+    return list(dict.fromkeys([*folders, *(home / "models" for home in homes)]))
 
 
-def _downloads_folder(settings: Path) -> Path | None:
-    """What the file says, if it is there and says so."""
+def _text(file: Path) -> str:
+    """Content of a small file; empty if there is none."""
     try:
-        folder = json.loads(settings.read_bytes()).get("downloadsFolder")
-        return Path(folder) if folder else None
-    except (OSError, ValueError, TypeError, AttributeError):
-        return None
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _absolute(folder: str) -> list[Path]:
+    """The folder, if the text names one, and the same one wherever this program is started."""
+    return [Path(folder)] if os.path.isabs(folder) and os.path.isdir(folder) else []
 
 
 def _llama_cpp_cache() -> Path:

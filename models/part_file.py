@@ -68,7 +68,7 @@ class PartFile:
         if sys.platform == "win32":
             self.stream.close()  # an open file cannot be removed there
         with contextlib.suppress(OSError):  # it would hide what went wrong
-            if self._finished and kind is not None:
+            if self._finished and kind is not None and not self._replaces:
                 self.target.unlink(missing_ok=True)
             if not self._finished or kind is not None:
                 self.part.unlink(missing_ok=True)

@@ -57,9 +57,9 @@ def pre_tokenizer_name(tokenizer: JsonObject) -> str:
 
     Raises ConversionError if llama.cpp cuts or normalises no text in this way.
     """
-    _check_normalizer(tokenizer.object("normalizer"))
-    steps = tuple(step for part in _parts(tokenizer.object("pre_tokenizer")) if (step := _step(part)))
-    name = _NAMES.get(_Cuts(steps, bool(tokenizer.object("model").flag("ignore_merges"))))
+    _check_normalizer(tokenizer.nested("normalizer"))
+    steps = tuple(step for part in _parts(tokenizer.nested("pre_tokenizer")) if (step := _step(part)))
+    name = _NAMES.get(_Cuts(steps, bool(tokenizer.nested("model").flag("ignore_merges"))))
     if name is None:
         raise _unknown(f"cuts text with {quoted(' and '.join(steps)) if steps else 'nothing'}")
     return name
@@ -67,14 +67,14 @@ def pre_tokenizer_name(tokenizer: JsonObject) -> str:
 
 def _check_normalizer(normalizer: JsonObject) -> None:
     """NFC is let pass: nearly all text is composed already, and llama.cpp's own converter does so too."""
-    for part in normalizer.objects("normalizers") or [normalizer]:
+    for part in normalizer.nested_array("normalizers") or [normalizer]:
         kind = part.text("type")
         if kind not in ("", "NFC", "Sequence"):
             raise _unknown(f"changes text with {quoted(kind)}")
 
 
 def _parts(pre_tokenizer: JsonObject) -> list[JsonObject]:
-    return pre_tokenizer.objects("pretokenizers") if pre_tokenizer.text("type") == "Sequence" else [pre_tokenizer]
+    return pre_tokenizer.nested_array("pretokenizers") if pre_tokenizer.text("type") == "Sequence" else [pre_tokenizer]
 
 
 def _step(part: JsonObject) -> str | None:
@@ -85,12 +85,12 @@ def _step(part: JsonObject) -> str | None:
         return _DIGITS
     # Keeping what matches, and keeping matches and what is between them, is one when a match follows the other.
     if kind == "Split" and (part.text("behavior"), part.flag("invert")) in (("Isolated", False), ("Removed", True)):
-        return part.object("pattern").text("Regex").replace("\r", r"\r").replace("\n", r"\n")
+        return part.nested("pattern").text("Regex").replace("\r", r"\r").replace("\n", r"\n")
     raise _unknown(f"has a step {quoted(kind)}" if kind else "has no steps")
 
 
 def _unknown(what: str) -> ConversionError:
     return ConversionError(
-        f"The tokenizer {what}, which llama.cpp does not do for any model that is converted here: look for a repository "
-        "that carries GGUF files with 'octavo search'."
+        f"The tokenizer {what}, which llama.cpp does not do for any model that is converted here: look for a "
+        "repository that carries GGUF files with 'octavo search'."
     )

@@ -1,8 +1,8 @@
 """What quantizing a model has cost: a short text through both files, and how far their predictions are apart.
 
 Perplexity is exp of the mean negative log-probability of the text's own next token: how surprised a model is. The
-Kullback-Leibler divergence, sum p (log p - log q) in nats, says how far the quantized model's distribution q is from the
-source's p, whatever the text; 0 is no difference at all.
+Kullback-Leibler divergence, sum p (log p - log q) in nats, says how far the quantized model's distribution q is from
+the source's p, whatever the text; 0 is no difference at all.
 """
 
 from __future__ import annotations
@@ -52,12 +52,10 @@ class Differences:
         self._same = 0
         self._n = 0
 
-    def add(
-        self, source: npt.NDArray[np.float32], made: npt.NDArray[np.float32], following: Sequence[int]
-    ) -> None:
+    def add(self, source: npt.NDArray[np.float32], made: npt.NDArray[np.float32], following: Sequence[int]) -> None:
         """Logits of both models, [n, vocabulary], and the n tokens that follow in the text; n may be 0."""
         for first in range(0, len(following), _ROWS):
-            rows = slice(first, first + _ROWS)
+            rows = slice(first, min(first + _ROWS, len(following)))
             tokens = np.asarray(following[rows])
             p, q = _log_probabilities(source[rows]), _log_probabilities(made[rows])
             places = np.arange(len(tokens)), tokens

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from engine import ggml
@@ -14,9 +15,12 @@ from engine.memory import available_memory
 from engine.printable import one_line
 from engine.units import format_bytes
 from models.errors import QuantizeError
+from models.folders import models_folder
 from models.part_file import PartFile
-from models.quantize_plan import DryRun, Plan, Settings, Step, Write, type_counts
+from models.quality import Quality
+from models.quantize_plan import Compare, DryRun, Plan, Settings, Step, Write, type_counts
 from models.quantize_process import QuantizeProcess
+from models.shards import shards_of
 
 _SMALLEST_PIECE, _LARGEST_PIECE = 64 * 2**20, 2**30
 """Bounds of the memory that the tensor at work may take: more than a GiB makes nothing faster."""
@@ -26,15 +30,21 @@ def check_settings(settings: Settings) -> None:
     """Before anything is read. Raises QuantizeError when the type needs importances and none are given."""
     if settings.type.needs_imatrix and not settings.imatrix:
         raise QuantizeError(
-            f"{settings.type.name} without an importance matrix would be garbage: give the file that llama-imatrix made "
-            "of this model (repositories of GGUF often have it) with --imatrix, or choose a type that needs none, such "
-            "as Q2_K or Q3_K_S."
+            f"{settings.type.name} without an importance matrix would be garbage: give the file that llama-imatrix "
+            "made of this model (repositories of GGUF often have it) with --imatrix, or choose a type that needs none, "
+            "such as Q2_K or Q3_K_S."
         )
 
 
-def check_names(source: GgufFile, out: Path) -> None:
-    """Raises QuantizeError when the output would take the place of a file that is being read."""
-    if any(out.exists() and os.path.samefile(path, out) for path in source.paths):
+def check_output(source: Path, out: Path) -> None:
+    """Raises QuantizeError when `out` can take no file, or is the source; makes the models folder if it is in it."""
+    if out.is_dir():
+        raise QuantizeError(f"'{one_line(str(out))}' is a folder: give -o the name of a file in it.")
+    if out.parent == models_folder():
+        out.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not out.parent.is_dir():
+        raise QuantizeError(f"There is no folder '{one_line(str(out.parent))}': make it, or give another name with -o.")
+    if out.exists() and any(shard.exists() and os.path.samefile(shard, out) for shard in shards_of(source)):
         raise QuantizeError(f"'{one_line(str(out))}' is the source itself: give another name with -o.")
 
 
@@ -46,9 +56,16 @@ def make_plan(source: Path, settings: Settings) -> Plan:
     return plan
 
 
-def check_plan(plan: Plan, settings: Settings, out: Path, *, allow_requantize: bool, strict: bool) -> None:
-    """Raises QuantizeError when the plan is not what the user allows, or the disk has no room for it."""
+def check_plan(
+    plan: Plan, settings: Settings, out: Path, *, allow_requantize: bool, strict: bool, is_converted: bool
+) -> None:
+    """Raises QuantizeError when the plan is not what the user allows, or the disk has no room for it.
+
+    is_converted: the source was made for this, and becomes the result if nothing in it changes.
+    """
     name = settings.type.name
+    if not plan.changes and not is_converted:
+        raise QuantizeError(f"Every tensor of the source has the type already that {name} wants: nothing would change.")
     again = [tensor for tensor in plan.tensors if tensor.is_quantized_again]
     if again and not allow_requantize:
         raise QuantizeError(_why_not_again([tensor.before for tensor in again], name))
@@ -58,9 +75,9 @@ def check_plan(plan: Plan, settings: Settings, out: Path, *, allow_requantize: b
             "IQ4_NL or Q4_0."
         )
     free = free_disk(out)
-    if plan.bytes_after > free:
+    if plan.changes and plan.bytes_after > free:
         raise QuantizeError(
-            f"The result needs {format_bytes(plan.bytes_after)} and '{one_line(str(out.parent))}' has "
+            f"The result takes {format_bytes(plan.bytes_after)} and '{one_line(str(out.absolute().parent))}' has "
             f"{format_bytes(free)} free: make room, or write elsewhere with -o."
         )
 
@@ -80,16 +97,16 @@ def describe_fallbacks(plan: Plan) -> str:
     rows = sorted({tensor.row for tensor in plan.fallbacks})
     n = len(plan.fallbacks)
     return (
-        f"{n:,} of {len(plan.tensors):,} tensors ({plan.fallback_share:.1%} of the weights) fall back to another type, as "
-        f"rows of {', '.join(map(str, rows))} weights do not divide into the type's blocks "
+        f"{n:,} of {len(plan.tensors):,} tensors ({plan.fallback_share:.1%} of the weights) "
+        f"{'falls' if n == 1 else 'fall'} back to another type, "
+        f"as rows of {', '.join(map(str, rows))} weights do not divide into the type's blocks "
         f"({type_counts(tensor.after for tensor in plan.fallbacks)})"
     )
 
 
 def free_disk(out: Path) -> int:
-    """Bytes free where `out` will be, whether or not its folder exists yet."""
-    folder = next(folder for folder in (out.absolute().parent, *out.absolute().parents) if folder.exists())
-    return shutil.disk_usage(folder).free
+    """Bytes free in the folder of `out`."""
+    return shutil.disk_usage(out.absolute().parent).free
 
 
 def piece_bytes() -> int:
@@ -97,23 +114,46 @@ def piece_bytes() -> int:
     return max(_SMALLEST_PIECE, min(_LARGEST_PIECE, available_memory() // 2))
 
 
-def write_file(
-    source: Path, out: Path, settings: Settings, plan: Plan, piece: int, on_step: Callable[[Step], object]
-) -> None:
+def write_file(source: Path, out: Path, settings: Settings, plan: Plan, on_step: Callable[[Step], object]) -> None:
     """Write `out`, in the place of a file of that name if there is one; it appears when it is whole and valid.
 
-    Whatever ends this before leaves the earlier file and no other. Raises what the process raises, and QuantizeError.
+    Whatever ends this before leaves the earlier file and no other. Raises what the process raises, QuantizeError, and
+    CopyError when another command is writing the same file.
     """
-    out.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with PartFile(out, replaces=True) as target:
+    with _explained(out), PartFile(out, replaces=True) as target:
         with QuantizeProcess(keep=target.stream.fileno()) as process:
-            process.run(Write(source, target.part, settings, piece), on_step)
+            process.run(Write(source, target.part, settings, piece_bytes()), on_step)
         validate(target.part, plan)
         target.finish()
 
 
+def keep_converted(converted: PartFile, out: Path, plan: Plan) -> None:
+    """Let a converted file be the result as it is. Raises QuantizeError."""
+    with _explained(out):
+        validate(converted.part, plan)
+        converted.target = out
+        converted.finish()
+
+
+@contextlib.contextmanager
+def _explained(out: Path) -> Iterator[None]:
+    """Turn what the system says into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise QuantizeError(f"'{one_line(str(out))}' cannot be written ({error.strerror}): check the folder.") from None
+
+
+def measure_quality(source: Path, made: Path, threads: int, on_step: Callable[[Step], object]) -> Quality:
+    """Compare the predictions of both files, see models/quality.py. Raises what it raises, and QuantizeError."""
+    with QuantizeProcess() as process:
+        quality = process.run(Compare(source, made, threads), on_step)
+    assert isinstance(quality, Quality)
+    return quality
+
+
 def validate(path: Path, plan: Plan) -> None:
-    """Read the file back: every tensor is there, inside the file, in the type that was planned. Raises QuantizeError."""
+    """Read the file back: every tensor is there, whole, in the type that was planned. Raises QuantizeError."""
     try:
         file = GgufFile.open(path)
     except ModelFileError as error:

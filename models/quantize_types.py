@@ -88,8 +88,9 @@ def find_type(name: str) -> FileType:
     if found:
         return found
     names = [file_type.name for file_type in FILE_TYPES]
-    alike = difflib.get_close_matches(wanted, names, 3)
-    guess = f"did you mean {' or '.join(alike)}? " if alike else ""
+    begun = [other for other in names if other.startswith(wanted)]
+    alike = begun or difflib.get_close_matches(wanted, names, 3)
+    guess = f"did you mean {' or '.join(alike[:4])}? " if alike else ""
     raise QuantizeError(f"There is no type {quoted(name)}: {guess}'octavo quantize --types' lists all.")
 
 

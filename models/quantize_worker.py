@@ -51,7 +51,8 @@ def _answer(job: Job, on_step: Callable[[Step], object]) -> Done | Failed:
             case DryRun():
                 return Done(dry_run(job))
             case Write():
-                return Done(write(job, on_step))
+                write(job, on_step)
+                return Done(None)
             case Compare():
                 return Done(compare(job, on_step))
     except OctavoError as error:

@@ -154,7 +154,7 @@ def _imatrix_entries(importances: Importances) -> Any:
 
 
 def _overrides(file: GgufFile, settings: Settings, importances: Importances) -> Any:
-    """Metadata to write beside the source's, under the keys that llama.cpp's own tool uses; ends with an empty entry."""
+    """Metadata to write beside the source's, under the keys that llama.cpp's own tool uses; an empty entry ends it."""
     values: dict[str, int | str] = {}
     if file.metadata.get(_ALIGNMENT_KEY, _ALIGNMENT) != _ALIGNMENT:
         values[_ALIGNMENT_KEY] = _ALIGNMENT

@@ -7,13 +7,11 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from huggingface_hub import constants
-from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id
 
 from engine.printable import quoted
 from models.errors import ReferenceFormatError
 
-_SHORT = re.compile(r"(?P<repo>[^/@:\s]+/[^/@:\s]+)(?:@(?P<revision>[^@:\s]+))?(?::(?P<variant>[^\s][^\n]*))?")
+_SHORT = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[^@:\s]+))?(?::(?P<variant>\S.*))?", re.ASCII)
 _PAGES = ("resolve", "blob", "raw", "tree")
 _OTHER_KINDS = ("datasets", "spaces", "kernels", "buckets", "collections", "papers", "api")
 
@@ -63,12 +61,6 @@ def _from_short(short: str, text: str) -> HubReference:
             f"{quoted(text)} does not name a model on the hub: write user/repo, user/repo:QUANT or the address of a "
             "file; 'octavo search' finds repositories by words, and 'octavo import' takes files that you have."
         )
-    try:
-        validate_repo_id(match["repo"])
-    except HFValidationError:
-        raise ReferenceFormatError(
-            f"{quoted(match['repo'])} cannot be the name of a repository on the hub: check how it is written."
-        ) from None
     return HubReference(match["repo"], match["variant"], match["revision"])
 
 
@@ -101,4 +93,3 @@ def _from_address(text: str) -> HubReference:
 def _unless_main(revision: str | None) -> str | None:
     """None for the branch that is meant when nothing is said, so that one model has one name."""
     return None if revision == constants.DEFAULT_REVISION else revision
-

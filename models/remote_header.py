@@ -1,6 +1,6 @@
 """The hyper-parameters of a GGUF file that has not been downloaded: its first few hundred KB, read over HTTP.
 
-The format is described in ggml/docs/gguf.md. engine/gguf_file.py reads whole files with ggml's own parser; this reads
+The format is described in ggml/docs/gguf.md. engine/gguf_header.py reads whole files with ggml's own parser; this reads
 the beginning of one, stops before the vocabulary, and takes nothing in it on trust.
 """
 
@@ -14,14 +14,15 @@ from huggingface_hub import constants, get_session, hf_hub_url, hf_raise_for_sta
 from huggingface_hub.utils import build_hf_headers
 
 from engine.errors import OctavoError
-from engine.gguf_file import LONGEST_ARRAY
+from engine.gguf_header import LONGEST_ARRAY
 from models.download import RemoteFile
 from models.hub_cache import cached_paths
 from models.hub_errors import explained
 
 _STEPS = (1 << 17, 1 << 20, 1 << 22)
 """Bytes from the beginning that are tried. The hyper-parameters come first; the vocabulary is up to 16 MB."""
-_TIMEOUT_S = 15
+_TIMEOUT_S = 5
+"""It is for advice only, which can do without."""
 _MAGIC = b"GGUF"
 
 _STRING, _ARRAY = 8, 9

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.printable import quoted
+from engine.printable import one_line, quoted
 from models.cache_removal import in_cache, plan_cache_removal
 from models.catalogue import Catalogue, InstalledModel, Origin
 from models.errors import CatalogueError
@@ -57,7 +57,7 @@ def remove(removal: Removal, catalogue: Catalogue) -> None:
                 file.unlink(missing_ok=True)
     except OSError as error:
         raise CatalogueError(
-            f"{quoted(str(error.filename or removal.model.path))} cannot be deleted ({error.strerror}): close what "
+            f"'{one_line(str(error.filename or removal.model.path))}' cannot be deleted ({error.strerror}): close what "
             f"uses it, check its permissions, then run 'octavo rm {removal.model.name}' again."
         ) from None
     if removal.model.origin is not Origin.FOUND:

@@ -23,7 +23,7 @@ _MAX_HEADER = 100_000_000
 
 _LFS_POINTER = b"version https://git-lfs"
 
-DTYPES = {
+DTYPES: dict[str, np.dtype[np.generic]] = {
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
     "BF16": np.dtype("<u2"),

@@ -62,9 +62,7 @@ def scan(holdings: Iterable[Holding], unreadable: list[Path], catalogue: Catalog
     installed = catalogue.models()
     models = []
     for same in by_file.values():
-        same.sort(
-            key=lambda holding: holding.label.endswith(":latest")
-        )  # a tag that says what the model is comes first
+        same.sort(key=_says_little)
         try:
             files = check_language_model(same[0].path)
             models.append(_found(files, tuple(same), installed))
@@ -79,3 +77,8 @@ def _found(files: tuple[Path, ...], holdings: tuple[Holding, ...], installed: It
     best = holdings[0]
     candidate = Candidate(files, best.name, best.origin, best.source or one_line(str(files[0])))
     return FoundModel(candidate, holdings, candidate.n_bytes, installed_model(files, installed))
+
+
+def _says_little(holding: Holding) -> bool:
+    """Whether a tag of Ollama does not tell which size or quantization it is, as others of the same file may."""
+    return holding.label.endswith(":latest")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from engine.printable import quoted
-from models.byte_level_bpe import token_ids
+from models.byte_level_bpe import merges_of, token_ids
 from models.checkpoint_json import JsonObject, damaged
 from models.errors import ConversionError
 from models.vocabulary import BYTE, NORMAL, UNKNOWN, Token, Vocabulary
@@ -69,13 +69,10 @@ def vocabulary_from_merges(tokenizer: JsonObject) -> Vocabulary:
     among the merges: so the score of a token is the place of its first merge, counted downwards.
     Raises ConversionError as `sentencepiece_vocabulary` does.
     """
-    model = tokenizer.object("model")
+    model = tokenizer.nested("model")
     scores: dict[str, float] = {}
-    for place, merge in enumerate(model.list("merges")):
-        parts = merge.split(" ", 1) if isinstance(merge, str) else merge
-        if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
-            raise model.damaged("one of its merges is no pair")
-        scores.setdefault("".join(parts), -float(place))
+    for place, merge in enumerate(merges_of(model)):
+        scores.setdefault(merge.replace(" ", ""), -float(place))
     unknown, never = model.text("unk_token"), -float(len(scores) + 1)
     tokens = {}
     for text, index in token_ids(model):
@@ -92,18 +89,20 @@ def _checked(tokens: dict[int, Token], *, add_space_prefix: bool) -> Vocabulary:
 
 def _adds_space(tokenizer: JsonObject) -> bool:
     """Whether a space is put before the text; spaces become ▁ in any case."""
-    normalizer, pre_tokenizer = tokenizer.object("normalizer"), tokenizer.object("pre_tokenizer")
+    normalizer, pre_tokenizer = tokenizer.nested("normalizer"), tokenizer.nested("pre_tokenizer")
     adds = False
-    for part in normalizer.objects("normalizers") or [normalizer]:
+    for part in normalizer.nested_array("normalizers") or [normalizer]:
         kind = part.text("type")
-        if kind not in ("", "Prepend", "Replace") or (kind == "Prepend" and part.text("prepend") != _METASPACE):
+        put = {"": _METASPACE, "Prepend": part.text("prepend"), "Replace": part.text("content")}.get(kind)
+        if put != _METASPACE:
             raise _unlike(f"changes text with {quoted(kind)}")
         adds |= kind == "Prepend"
     kind = pre_tokenizer.text("type")
     if kind == "Metaspace":
         always = pre_tokenizer.flag("add_prefix_space", default=True)
         return pre_tokenizer.text("prepend_scheme", "always" if always else "never") != "never"
-    if kind not in ("", "Split"):
+    # Cutting at spaces does nothing when they have become ▁.
+    if kind and not (kind == "Split" and pre_tokenizer.nested("pattern").text("String") == " "):
         raise _unlike(f"cuts text with {quoted(kind)}")
     return adds
 

@@ -77,7 +77,7 @@ def chat_template(files: TokenizerFiles) -> str | list[dict[str, str]] | None:
         except (OSError, ValueError):
             raise ConversionError(f"'{path.name}' cannot be read as text: download it again.") from None
     if isinstance(files.tokenizer_config.values.get("chat_template"), list):
-        named = files.tokenizer_config.objects("chat_template")
+        named = files.tokenizer_config.nested_array("chat_template")
         return [{"name": one.text("name"), "template": one.text("template")} for one in named]
     alone = JsonObject.read_if_there(files.folder / "chat_template.json")
     return files.tokenizer_config.text("chat_template") or alone.text("chat_template") or None
@@ -101,10 +101,10 @@ def _ends(files: TokenizerFiles, n: int) -> list[int]:
 
 def _around(tokenizer: JsonObject) -> tuple[str, str]:
     """The tokens before and after a text in the template of a tokenizer.json, empty where there is none."""
-    processor = tokenizer.object("post_processor")
-    for part in processor.objects("processors") or [processor]:
+    processor = tokenizer.nested("post_processor")
+    for part in processor.nested_array("processors") or [processor]:
         if part.text("type") == "TemplateProcessing":
-            single = part.objects("single")
+            single = part.nested_array("single")
             if len(single) > 1:
-                return single[0].object("SpecialToken").text("id"), single[-1].object("SpecialToken").text("id")
+                return single[0].nested("SpecialToken").text("id"), single[-1].nested("SpecialToken").text("id")
     return "", ""

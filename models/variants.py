@@ -61,6 +61,11 @@ class Variant:
         return kind or (int(digit[1]) if digit else None)
 
     @property
+    def is_simple(self) -> bool:
+        """Whether its type is one of ggml's first, which lose more quality than others of the same bits: Q4_1."""
+        return re.fullmatch(r"Q[45]_[01]", self.quantization) is not None
+
+    @property
     def is_obsolete(self) -> bool:
         """Whether ggml has dropped its type: Q4_0 with interleaved rows, Q4_0_4_4 and so on."""
         return re.match(r"Q4_0_\d_\d", self.quantization) is not None
@@ -117,7 +122,7 @@ def matching(variants: Sequence[Variant], wanted: str) -> list[Variant]:
         lambda variant: not variant.is_draft and variant.quantization.lower() == text,
         lambda variant: any(PurePosixPath(file.name.lower()).name == stem + ".gguf" for file in variant.files),
         lambda variant: variant.stem.lower() == stem,
-        lambda variant: not variant.is_draft and variant.stem.lower().endswith(tuple(c + text for c in _SEPARATORS)),
+        lambda variant: not variant.is_draft and variant.stem.lower().endswith(("-" + text, "." + text)),
     )
     for test in tests:
         found = [variant for variant in variants if test(variant)]

@@ -42,10 +42,10 @@ class Fault:
 
     A large file is asked for twice: at the hub, /USER/REPO/resolve/REVISION/FILE, which says where it is, and at the
     CDN, /USER/REPO/COMMIT/FILE. A fault meets GETs at the former only if `where` contains "/resolve/".
-    status: answer this, with `headers`, instead of the file. cut_after: end the connection after so many bytes of the
-    body. stall_after: send so many bytes, then nothing until the server closes. flip: position in the file of a byte
-    that arrives wrong. extra: bytes sent (and announced) after the end of the file. ignore_range: answer 200 with the
-    whole file. bytes_per_s: send slowly.
+    status: answer this, with `headers`, instead of the file. Without it, `headers` replace those of the right answer.
+    cut_at: end the connection at this position of the file. stall_at: wait there until `Hub.end_stalls`. flip: position
+    of a byte that arrives wrong. extra: bytes sent (and announced) after the end of the file. ignore_range: answer 200
+    with the whole file. silent: answer nothing until then. bytes_per_s: send slowly.
     """
 
     where: str
@@ -53,11 +53,12 @@ class Fault:
     method: str = "GET"
     status: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    cut_after: int | None = None
-    stall_after: int | None = None
+    cut_at: int | None = None
+    stall_at: int | None = None
     flip: int | None = None
     extra: bytes = b""
     ignore_range: bool = False
+    silent: bool = False
     bytes_per_s: int | None = None
 
 
@@ -69,7 +70,7 @@ class Hub:
         self.requests: list[Request] = []
         self.page_size = 100
         self.xet_endpoint = ""
-        self.closing = threading.Event()
+        self._stalls_ended = threading.Event()
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
         self._servers = [_Server(self, "hub"), _Server(self, "cdn")]
@@ -78,7 +79,7 @@ class Hub:
             threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
 
     def close(self) -> None:
-        self.closing.set()
+        self.end_stalls()
         for server in self._servers:
             server.shutdown()
             server.server_close()
@@ -130,7 +131,7 @@ class Hub:
         return commit
 
     def fail(self, where: str, **what: Any) -> None:
-        """Add a Fault: `hub.fail("model.gguf", cut_after=600)`."""
+        """Add a Fault: `hub.fail("model.gguf", cut_at=600)`."""
         with self._lock:
             self._faults.append(Fault(where, **what))
 
@@ -138,6 +139,13 @@ class Hub:
         """Forget every fault that is left."""
         with self._lock:
             self._faults.clear()
+
+    def end_stalls(self) -> None:
+        """Go on sending wherever a fault's `stall_at` has stopped that, now and from now on."""
+        self._stalls_ended.set()
+
+    def await_stalls(self) -> None:
+        self._stalls_ended.wait()
 
     def downloads(self, name: str) -> list[Request]:
         """The requests that read the file `name` itself, in order."""
@@ -195,11 +203,14 @@ class _Handler(BaseHTTPRequestHandler):
         hub.requests.append(
             Request(self.server.host, self.command, path, self.headers.get("Range", ""), authorized=bool(token))
         )
-        fault = hub.fault(self.command, path)
-        if fault and fault.status:
-            self._refuse(fault.status, headers=fault.headers)
+        self._fault = hub.fault(self.command, path)
+        if self._fault and self._fault.silent:
+            hub.await_stalls()
+            self.close_connection = True
+        elif self._fault and self._fault.status:
+            self._refuse(self._fault.status)
         elif self.server.host == "cdn":
-            self._send_cdn(path, fault)
+            self._send_cdn(path)
         elif token and token != MEMBER and not any(token in repo.members for repo in hub.repositories.values()):
             self._refuse(401, INVALID_TOKEN)
         elif path == "/api/models":
@@ -207,7 +218,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path.startswith("/api/models/"):
             self._api(path.removeprefix("/api/models/"), url.path, parse_qs(url.query), token)
         else:
-            self._resolve(url.path, token, fault)
+            self._resolve(url.path, token)
 
     def _list(self, query: Mapping[str, Sequence[str]], token: str) -> None:
         hub = self.server.hub
@@ -266,7 +277,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._refuse(404, "Not found")
 
-    def _resolve(self, raw_path: str, token: str, fault: Fault | None) -> None:
+    def _resolve(self, raw_path: str, token: str) -> None:
         hub = self.server.hub
         head, _, tail = raw_path.partition("/resolve/")
         raw_revision, _, raw_file = tail.partition("/")
@@ -297,12 +308,12 @@ class _Handler(BaseHTTPRequestHandler):
                 )
             self._send(302, b"", headers)
         else:
-            self._send_file(files[name], headers | {"ETag": f'"{files[name].etag}"'}, fault)
+            self._send_file(files[name], headers | {"ETag": f'"{files[name].etag}"'})
 
-    def _send_cdn(self, path: str, fault: Fault | None) -> None:
+    def _send_cdn(self, path: str) -> None:
         user, name, commit, *_ = path.lstrip("/").split("/")
         file = self.server.hub.repositories[f"{user}/{name}"].commits[commit][_cdn_name(path)]
-        self._send_file(file, {"ETag": f'"{file.etag}"'}, fault)
+        self._send_file(file, {"ETag": f'"{file.etag}"'})
 
     def _visible(self, name: str, token: str) -> Repository | None:
         repository = self.server.hub.repositories.get(name)
@@ -321,14 +332,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         self.send_response(status)
-        for name, value in ({"Content-Length": str(len(body))} | dict(headers)).items():
+        changed = self._fault.headers if self._fault else {}
+        for name, value in ({"Content-Length": str(len(body))} | dict(headers) | dict(changed)).items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def _send_file(self, file: HubFile, headers: Mapping[str, str], fault: Fault | None) -> None:
-        fault = fault or Fault("")
+    def _send_file(self, file: HubFile, headers: Mapping[str, str]) -> None:
+        fault = self._fault or Fault("")
         start, end, status = 0, file.size, 200
         wanted = self.headers.get("Range", "").removeprefix("bytes=")
         headers = {"Accept-Ranges": "bytes"} | dict(headers)
@@ -349,22 +361,25 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_body(file, start, end, fault)
 
     def _send_body(self, file: HubFile, start: int, end: int, fault: Fault) -> None:
-        limits = [limit for limit in (fault.cut_after, fault.stall_after) if limit is not None]
-        last = min([end, *(start + limit for limit in limits)])
+        stop = min(end, *(limit for limit in (fault.cut_at, fault.stall_at, end) if limit is not None))
+        self._send_blocks(file, start, stop, fault)
+        if fault.stall_at is not None:
+            self.server.hub.await_stalls()
+            self._send_blocks(file, stop, end, fault)
+        if fault.cut_at is None:
+            self.wfile.write(fault.extra)
+        else:
+            self.close_connection = True
+
+    def _send_blocks(self, file: HubFile, start: int, stop: int, fault: Fault) -> None:
         block = _BLOCK if fault.bytes_per_s is None else max(1, fault.bytes_per_s // 20)
-        for position in range(start, last, block):
-            data = bytearray(file.read(position, min(position + block, last)))
+        for position in range(start, stop, block):
+            data = bytearray(file.read(position, min(position + block, stop)))
             if fault.flip is not None and position <= fault.flip < position + len(data):
                 data[fault.flip - position] ^= 0xFF
             self.wfile.write(data)
             if fault.bytes_per_s is not None:
                 time.sleep(len(data) / fault.bytes_per_s)
-        if fault.stall_after is not None:
-            self.server.hub.closing.wait()
-        if limits:
-            self.close_connection = True
-        else:
-            self.wfile.write(fault.extra)
 
 
 def _cdn_name(path: str) -> str:

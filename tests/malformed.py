@@ -165,4 +165,4 @@ def write_malformed(folder: Path, whole: Path) -> dict[str, Path]:
 
 
 HOSTILE = b"\x1b]52;c;ZXZpbA==\x07\x1b[2J\xc2\x9b31m\r\xe2\x80\xae"
-"""Writes to the clipboard, clears the screen, changes the colour, returns to the line's beginning, turns text around."""
+"""Writes to the clipboard, clears the screen, changes colours, returns to the beginning of the line, reverses text."""

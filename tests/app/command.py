@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 COUNTING = "1 2 3 4 5 6 7 8 9 10 11 12"
 """Completed greedily and raw, the starter model counts on for as long as it may."""
 _cache_folder = tempfile.TemporaryDirectory(prefix="octavo-cache-")
+_data_folder = tempfile.TemporaryDirectory(prefix="octavo-data-")
 ENDLESS = (COUNTING, "--raw", "--temperature", "0", "--threads", "1")
 
 
@@ -62,7 +63,8 @@ def interrupt(process: subprocess.Popen[bytes], number: signal.Signals = signal.
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Ours, with what a test adds, and with Python's usual buffers, which some machines switch off.
 
-    All tests share a cache folder, which is not the user's.
+    All tests share a cache folder, and those that do not set another one a data folder, which are not the user's.
     """
     ours = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    ours = {"OCTAVO_DATA_DIR": _data_folder.name} | ours
     return ours | {"OCTAVO_CACHE_DIR": _cache_folder.name} | dict(extra or {})

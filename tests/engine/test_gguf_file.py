@@ -47,6 +47,9 @@ def test_a_bad_file_is_refused_in_one_sentence(name: str, tmp_path: Path) -> Non
         ("only the version", "damaged or incomplete"),
         ("Git LFS pointer", "git lfs pull"),
         ("empty", "is empty"),
+        ("dimension of 0", "tensor 'a' has no elements"),
+        ("scores of bytes", "key 'tokenizer.ggml.scores' is of a wrong type"),
+        ("part of a split, under another name", "original names"),
     ],
 )
 def test_the_sentence_says_what_is_wrong(name: str, words: str, tmp_path: Path) -> None:

@@ -217,7 +217,7 @@ DAMAGED: dict[str, tuple[dict[str, Any], str]] = {
     "a short norm": ({"tensors": {"output_norm.weight": np.ones(32)}}, "'output_norm.weight' is 32"),
     "a short bias": ({"tensors": {"blk.1.attn_q.bias": np.ones(63)}}, "'blk.1.attn_q.bias' is 63"),
     "a transposed matrix": ({"tensors": {"blk.0.ffn_up.weight": np.ones((64, 96))}}, "is 96×64"),
-    "a dimension 0": ({"tensors": {"blk.0.ffn_up.weight": np.ones((0, 64))}}, "is 64×0"),
+    "a dimension 0": ({"tensors": {"blk.0.ffn_up.weight": np.ones((0, 64))}}, "ffn_up.weight' has no elements"),
     "a projector for images": ({"architecture": "clip", "metadata": {"general.type": "mmproj"}}, "'mmproj' data"),
     "a third dimension": ({"tensors": {"blk.0.ffn_up.weight": np.ones((2, 96, 64))}}, "is 64×96×2"),
     "short rope factors": ({"tensors": {"rope_freqs.weight": np.ones(4)}}, "'rope_freqs.weight' is 4"),

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from models.download import RemoteFile
 
 from engine.gguf_file import GgufFile, LongArray
+from models.download import RemoteFile
 from models.hub import repository
 from models.kv_size import kv_bytes_per_token
 from models.reference import HubReference
@@ -42,12 +42,13 @@ def test_it_agrees_with_ggml(starter_path: Path) -> None:
 
 
 def test_all_keys_of_a_file_without_vocabulary(tiny_model: Callable[..., Path]) -> None:
-    lists = {"tiny.floats": [0.5, 1.5], "tiny.words": ["a", "b"], "tiny.long": list(range(2000)), "tiny.flag": True}
-    path = tiny_model("qwen3", metadata=lists, keys={"attention.head_count_kv": [2, 2]})
+    lists = {"floats": [0.5, 1.5], "words": ["a", "b"], "long": list(range(2000)), "flag": True}
+    path = tiny_model("qwen3", keys=lists, without_keys=["tokenizer.ggml.model"])
     whole = GgufFile.open(path).metadata
     beginning = read_beginning(path.read_bytes())
     assert beginning.is_enough
-    assert dict(beginning.metadata) == {name: value for name, value in whole.items() if not isinstance(value, LongArray)}
+    assert beginning.metadata == {name: value for name, value in whole.items() if not isinstance(value, LongArray)}
+    assert whole["qwen3.long"] == LongArray(2000)
 
 
 def test_every_cut_asks_for_more(tiny_model: Callable[..., Path]) -> None:
@@ -124,7 +125,7 @@ def test_only_the_beginning_is_fetched(hub: Hub, starter_path: Path) -> None:
 
 
 def test_a_long_beginning_is_fetched_in_steps(hub: Hub, tiny_model: Callable[..., Path]) -> None:
-    path = tiny_model(metadata={"general.description": "x" * 300_000, "general.license": "y" * 1_000_000})
+    path = tiny_model(keys={"description": "x" * 300_000, "license": "y" * 1_000_000})
     metadata = remote_metadata("me/m-GGUF", *remote(hub, path))
     assert metadata is not None
     assert metadata["llama.block_count"] == 2
@@ -135,13 +136,13 @@ def test_a_long_beginning_is_fetched_in_steps(hub: Hub, tiny_model: Callable[...
 
 def test_a_server_that_knows_no_ranges(hub: Hub, tiny_model: Callable[..., Path]) -> None:
     hub.fail("m-Q4_0.gguf", ignore_range=True, times=None)
-    path = tiny_model(metadata={"general.description": "x" * 300_000})
+    path = tiny_model(keys={"description": "x" * 300_000})
     metadata = remote_metadata("me/m-GGUF", *remote(hub, path))
     assert metadata is not None
     assert metadata["llama.block_count"] == 2
 
 
-@pytest.mark.parametrize("fault", [{"status": 500}, {"cut_after": 40}, {"status": 403}])
+@pytest.mark.parametrize("fault", [{"status": 500}, {"cut_at": 40}, {"status": 403}])
 def test_what_cannot_be_had(hub: Hub, tiny_model: Callable[..., Path], fault: dict[str, int]) -> None:
     place = remote(hub, tiny_model())
     hub.fail("m-Q4_0.gguf", times=None, **fault)

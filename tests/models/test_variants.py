@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from models.download import RemoteFile
 
+from models.download import RemoteFile
 from models.variants import Variant, matching, offered, variants_of
 
 # bartowski's gemma-2-9b-it: sizes in hundredths of a GiB.
@@ -83,7 +83,14 @@ def test_a_model_with_a_missing_shard_is_not_offered() -> None:
 
 
 def test_what_is_no_model() -> None:
-    others = ("mmproj-F16.gguf", "mmproj-model-Q8_0.gguf", "imatrix_unsloth.gguf", "m.imatrix.gguf", "README.md", "m.bin")
+    others = (
+        "mmproj-F16.gguf",
+        "mmproj-model-Q8_0.gguf",
+        "imatrix_unsloth.gguf",
+        "m.imatrix.gguf",
+        "README.md",
+        "m.bin",
+    )
     assert names_of(*others, "m-Q4_0.gguf") == ["Q4_0"]
     assert names_of("m-Q4_K_M-imatrix.gguf") == ["Q4_K_M-imatrix"]
     assert names_of(*others) == []
@@ -133,7 +140,16 @@ def test_what_the_user_means(wanted: str, expected: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("quantization", "bits"),
-    [("Q4_K_M", 4), ("UD-IQ2_XXS", 2), ("BF16", 16), ("F32", 32), ("MXFP4", 4), ("TQ1_0", 1), ("Q6_K-f32", 6), ("", None)],
+    [
+        ("Q4_K_M", 4),
+        ("UD-IQ2_XXS", 2),
+        ("BF16", 16),
+        ("F32", 32),
+        ("MXFP4", 4),
+        ("TQ1_0", 1),
+        ("Q6_K-f32", 6),
+        ("", None),
+    ],
 )
 def test_nominal_bits(quantization: str, bits: int | None) -> None:
     assert Variant("", "", quantization, ()).nominal_bits == bits

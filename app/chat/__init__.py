@@ -1,0 +1,1 @@
+"""The chat app: conversations, the engine that answers them, and the Textual screens that show both."""

@@ -1,0 +1,17 @@
+"""Errors about what the chat app keeps on disk, worded for people like those of engine/errors.py."""
+
+from __future__ import annotations
+
+from engine.errors import OctavoError
+
+
+class StoreError(OctavoError):
+    """The stored chats cannot be read or written, or do not have what was asked for."""
+
+
+class SettingsError(OctavoError):
+    """A setting cannot have that value, or the file of the settings cannot be written."""
+
+
+class ExportError(OctavoError):
+    """A chat cannot be written to a file."""

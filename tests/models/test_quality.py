@@ -1,0 +1,72 @@
+"""The comparison of two models' predictions, against numpy and llama_decode."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.tokenizer import Tokenizer
+from models.quality import N_TOKENS, Differences
+from models.quality_text import TEXT
+from models.quantize import measure_quality
+from tests.reference import F16, LlamaDecode
+from tests.tiny_gguf import write_tiny
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    weights = np.exp(logits.astype(np.float64))
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def test_the_figures_are_those_of_the_formulas() -> None:
+    rng = np.random.default_rng(0)
+    source, made = (rng.normal(0, 2, (11, 50)).astype(np.float32) for _ in range(2))
+    following = rng.integers(0, 50, 11)
+    p, q = _softmax(source), _softmax(made)
+    differences = Differences()
+    extra = np.zeros((1, 50), np.float32)  # what follows the last token of a text is not known
+    differences.add(source[:6], made[:6], following[:6].tolist())
+    differences.add(np.vstack([source[6:], extra]), np.vstack([made[6:], extra]), following[6:].tolist())
+    result = differences.result()
+    assert result.n_predictions == 11
+    assert result.source_perplexity == pytest.approx(np.prod(p[np.arange(11), following]) ** (-1 / 11))
+    assert result.made_perplexity == pytest.approx(np.prod(q[np.arange(11), following]) ** (-1 / 11))
+    assert result.divergence == pytest.approx(np.mean(np.sum(p * np.log(p / q), axis=1)))
+    assert result.agreement == np.mean(p.argmax(axis=1) == q.argmax(axis=1))
+
+
+def test_large_logits_do_not_overflow() -> None:
+    logits = np.array([[2000.0, 0.0, -2000.0]], np.float32)
+    differences = Differences()
+    differences.add(logits, logits, [0])
+    assert differences.result()[:4] == (1.0, 1.0, 0.0, 1.0)
+
+
+def test_two_files_in_a_process_of_their_own(tmp_path: Path) -> None:
+    """Against llama_decode of the same tokens in this process."""
+    paths = [
+        write_tiny(tmp_path / f"{kind}.gguf", ff=128, context=600, tokenizer="gpt2", weight_type=kind)
+        for kind in ("F32", "Q4_0")
+    ]
+    tokenizer = Tokenizer(str(paths[0]))
+    tokens = tokenizer.encode_raw(TEXT)[:N_TOKENS]
+    tokenizer.close()
+    rows = []
+    for path in paths:
+        with LlamaDecode(path, n_ctx=N_TOKENS, kv_type=F16) as oracle:
+            rows.append(_softmax(oracle.decode(tokens)[:-1]))
+    p, q = rows
+    places = np.arange(N_TOKENS - 1), np.array(tokens[1:])
+    steps = []
+    result = measure_quality(paths[0], paths[1], 1, steps.append)
+    assert result.n_predictions == N_TOKENS - 1
+    assert result.source_perplexity == pytest.approx(np.exp(-np.log(p[places]).mean()), rel=0.02)
+    assert result.made_perplexity == pytest.approx(np.exp(-np.log(q[places]).mean()), rel=0.02)
+    assert result.divergence == pytest.approx(np.sum(p * np.log(p / q), axis=1).mean(), rel=0.1)
+    assert 0 < result.agreement < 1
+    assert [step.done for step in steps] == list(range(0, N_TOKENS, 64))
+    same = measure_quality(paths[0], paths[0], 1, lambda _: None)
+    assert (same.divergence, same.agreement) == (0.0, 1.0)
+    assert same.made_perplexity == same.source_perplexity
