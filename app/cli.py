@@ -11,11 +11,8 @@ import click
 
 from app.batch import Batch
 from app.lazy_group import LazyGroup
-from app.listing import list_models
 from app.options import ENGINE_OPTIONS, REQUEST_OPTIONS, RequestOptions, engine_config
-from app.remove import remove_models
 from app.run import run_prompt
-from app.show import show
 from app.terminal import StatusLine, discard_unwritten, open_standard_files, report, tolerate_encoding
 from app.tune import tune_model
 from engine.client import EngineClient
@@ -34,9 +31,12 @@ _LONGEST_PROMPT = 64 * 2**20
     cls=LazyGroup,
     lazy={
         "import": "app.importing:import_models",
+        "list": "app.listing:list_models",
         "pull": "app.pull:pull",
         "quantize": "app.quantize:quantize",
+        "rm": "app.remove:remove_models",
         "search": "app.search:search",
+        "show": "app.show:show",
     },
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -99,11 +99,6 @@ def tune(model: str | None, threads: int | None, kv_type: str, as_json: bool) ->
     tolerate_encoding()
     config = engine_config(EngineKind.PAGED, None, threads, "CPU", kv_type)
     return tune_model(locate(model), config, as_json=as_json)
-
-
-octavo.add_command(list_models)
-octavo.add_command(show)
-octavo.add_command(remove_models)
 
 
 def main() -> None:

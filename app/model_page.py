@@ -139,7 +139,9 @@ def _write_memory(summary: ModelSummary, machine: Machine) -> None:
     if machine.gpu_free:
         free += f", {format_bytes(machine.gpu_free)} on the GPU"
     last = rows[-1]
-    reserved = f"llama.cpp reserves {format_bytes(last.kv)} for the whole window of {last.context:,} tokens at the start"
+    reserved = (
+        f"llama.cpp reserves {format_bytes(last.kv)} for the whole window of {last.context:,} tokens at the start"
+    )
     grown = "; the paged engine takes memory as a conversation grows" if summary.engine is EngineKind.PAGED else ""
     write_text(f"\n{free}; {reserved}{grown}.\n")
 

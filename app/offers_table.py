@@ -21,7 +21,7 @@ def write_offers(remote: RemoteRepository, offers: Offers, installed: Container[
         Column("#", is_number=True),
         Column("quantization"),
         Column("size", is_number=True),
-        Column("bits/weight", is_number=True),
+        Column("bpw", is_number=True),
         Column("memory", is_number=True),
         Column("fit"),
         Column(""),
@@ -82,5 +82,5 @@ def _footnote(offers: Offers) -> str:
     if offers.machine.gpu_free:
         free += f", {format_bytes(offers.machine.gpu_free)} on the GPU"
     if not offers.has_kv:
-        return f"Memory is for the weights alone, as the hub does not tell the size of the KV cache; {free}."
-    return f"Memory is for weights and {offers.context:,} tokens of context; {free}."
+        return f"bpw: bits per weight. Memory is for the weights alone, as the size of the KV cache is unknown; {free}."
+    return f"bpw: bits per weight. Memory is for weights and {offers.context:,} tokens of context; {free}."

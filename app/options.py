@@ -43,7 +43,7 @@ class WrongType(ValueError):
     """A value of JSON or TOML is not what its text says: "a number", "a string" …"""
 
 
-def typed_value(kind: click.ParamType, value: Any, option: click.Option | None = None) -> Any:
+def typed_value(kind: click.ParamType[Any], value: Any, option: click.Option | None = None) -> Any:
     """What the command line would make of a value of JSON or TOML. Raises WrongType or click.BadParameter.
 
     A number is read as click reads its digits, so that 2.5 or true is no integer here either.
@@ -59,7 +59,7 @@ def typed_value(kind: click.ParamType, value: Any, option: click.Option | None =
     return kind.convert(value if isinstance(value, bool) else str(value), option, None)
 
 
-def allowed(kind: click.ParamType) -> str:
+def allowed(kind: click.ParamType[Any]) -> str:
     """What values an option may have, in words."""
     match kind:
         case click.types.BoolParamType():

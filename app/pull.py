@@ -139,12 +139,13 @@ def _pull(
     if offer.fit in (Fit.TIGHT, Fit.TOO_LARGE):
         status.note(_fit_warning(offer, offers))
     cached = cached_paths(remote.name, remote.commit, variant.files)
-    if present:
+    replaced = present and present.path.is_file()
+    if present and replaced:
         status.note(f"The hub has another version of {quoted(present.name)} than the installed one.")
     paths = cached or _download(remote, variant, status)
     GgufFile.open(paths[0])
     model = install(catalogue, remote, variant, paths)
-    if present and present.path != model.path:
+    if replaced:
         status.note("The earlier version is still in huggingface_hub's cache; 'hf cache prune' removes it.")
     _write_result(model, downloaded=cached is None, as_json=as_json)
     return 0

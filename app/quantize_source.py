@@ -16,7 +16,7 @@ from models.catalogue import Catalogue
 from models.checkpoint import checkpoint_files, checkpoint_name, is_checkpoint
 from models.convert import check_convertible
 from models.download import RemoteFile, download
-from models.errors import HubError, ReferenceFormatError
+from models.errors import HubError
 from models.hub import RemoteRepository, repository
 from models.hub_cache import cached_paths
 from models.locate import find_installed, locate
@@ -63,10 +63,9 @@ def find_source(text: str, status: StatusLine) -> Source:
     installed = find_installed(text)
     if installed:
         return Source(locate(text), without_type(installed.name))
-    try:
-        reference = parse_reference(text)
-    except ReferenceFormatError:
-        return _from_file(locate(text))  # which says what is installed
+    if text.lower().endswith(".gguf") and "://" not in text and ":" not in text:
+        return _from_file(locate(text))  # which says that there is none
+    reference = parse_reference(text)
     status.show(f"Asking the hub about {reference.repository}")
     try:
         remote = repository(reference)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine.errors import ModelFileError
 from engine.printable import one_line, quoted
 from models.catalogue import Catalogue, InstalledModel, Origin
 from models.errors import ReferenceFormatError
-from models.reference import HubReference, parse_reference
 from models.starter import starter_file
+
+if TYPE_CHECKING:
+    from models.reference import HubReference
 
 
 def locate(model: str | None) -> Path:
@@ -46,10 +49,12 @@ def find_installed(model: str) -> InstalledModel | None:
     CatalogueError when the catalogue cannot be read.
     """
     catalogue = Catalogue()
-    reference = _reference(model)
-    found = catalogue.find(model) or (catalogue.find(str(reference)) if reference else None)
-    if found or not reference or reference.variant:
+    found = catalogue.find(model)
+    reference = None if found else _reference(model)
+    if reference is None:
         return found
+    if reference.variant:
+        return catalogue.find(str(reference))
     wanted = str(reference).lower() + ":"
     models = (entry for entry in catalogue.models() if entry.origin is Origin.PULLED)
     matching = [entry for entry in models if entry.source.lower().startswith(wanted)]
@@ -61,6 +66,10 @@ def find_installed(model: str) -> InstalledModel | None:
 
 def _reference(model: str) -> HubReference | None:
     """What `model` names on the hub, if it can name anything there; the path of a file looks much the same."""
+    if "/" not in model:
+        return None
+    from models.reference import parse_reference  # noqa: PLC0415 - huggingface_hub would delay every start
+
     try:
         reference = parse_reference(model)
     except ReferenceFormatError:
@@ -73,8 +82,8 @@ def check_present(model: InstalledModel) -> InstalledModel:
     """The same model. Raises ModelFileError if its files have gone."""
     if not os.path.isfile(model.path):
         raise ModelFileError(
-            f"The file of {quoted(model.name)} is not there any more ('{one_line(str(model.path))}'): bring it back, or "
-            f"let 'octavo rm {model.name}' forget it."
+            f"The file of {quoted(model.name)} is not there any more ('{one_line(str(model.path))}'): bring it back, "
+            f"or let 'octavo rm {model.name}' forget it."
         )
     return model
 

@@ -161,5 +161,5 @@ def validate(path: Path, plan: Plan) -> None:
     planned = {tensor.name: tensor.after for tensor in plan.tensors}
     written = {tensor.name: ggml.type_name(tensor.type).decode() for tensor in file.tensors.values()}
     if planned != written:
-        n = len(planned.items() ^ written.items())
+        n = len({name for name, _ in planned.items() ^ written.items()})
         raise QuantizeError(f"llama.cpp wrote a file that differs from its own plan in {n:,} tensors; it was removed.")

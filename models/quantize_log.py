@@ -59,13 +59,13 @@ class QuantizeLog:
 
     def _read(self, line: str) -> None:
         tensor, fallback, reason = _TENSOR.match(line), _FALLBACK.match(line), _REASON.search(line)
-        if tensor:
+        if reason:  # perhaps behind a line that was never ended
+            self.reason = reason["reason"].strip()
+        elif tensor:
             result = _RESULT.match(line, tensor.end())
             after = result["type"] if result and result["type"] else tensor["type"]
             self.choices[tensor["name"]] = Choice(tensor["type"], after)
         elif fallback:
             self.fell_back.add(fallback["name"])
-        elif reason:
-            self.reason = reason["reason"].strip()
         elif self._level >= _TROUBLE and line.strip(" ="):
             self.troubles.append(line.strip())

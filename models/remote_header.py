@@ -142,7 +142,7 @@ def _read(repository: str, commit: str, name: str, start: int, end: int) -> byte
     if start >= end:
         return b""
     address = hf_hub_url(repository, name, revision=commit, endpoint=constants.ENDPOINT)
-    headers = build_hf_headers() | {"Range": f"bytes={start}-{end - 1}"}
+    headers = build_hf_headers() | {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
     with (
         explained(f"{repository}:{name}"),
         get_session().stream("GET", address, headers=headers, timeout=_TIMEOUT_S) as response,
@@ -150,7 +150,7 @@ def _read(repository: str, commit: str, name: str, start: int, end: int) -> byte
         hf_raise_for_status(response)
         skipped = start if response.status_code == 200 else 0  # the whole file from a server that knows no ranges
         received = bytearray()
-        for piece in response.iter_bytes():
+        for piece in response.iter_raw():
             received += piece
             if len(received) >= skipped + end - start:
                 break

@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 
 from app.chat.conversation import MessageState
-from app.chat.rows import now
+from app.chat.rows import now, settings_json
 from app.chat.settings import ChatSettings
 from app.chat.store import ChatStore
 from engine.messages import Role
@@ -30,22 +30,21 @@ LONG = 300_000
 def fill(store: ChatStore, n_chats: int, n_messages: int, words: list[str]) -> None:
     """In one transaction, as 40,000 synced ones would take a while."""
     draw = random.Random(0)
-    settings = ChatSettings(model="Qwen3-4B-Q4_K_M", system="You are a helpful assistant.")
+    settings = settings_json(ChatSettings(model="Qwen3-4B-Q4_K_M", system="You are a helpful assistant."))
     with store._database.writing() as connection:
         for chat in range(1, n_chats + 1):
             connection.execute(
                 "INSERT INTO chats (title, named, created, updated, settings) VALUES (?, 1, ?, ?, ?)",
-                (" ".join(draw.choices(words, k=5)), now(), now(), "{}"),
+                (" ".join(draw.choices(words, k=5)), now(), now(), settings),
             )
             parent = None
             for number in range(n_messages):
                 parent = connection.execute(
-                    "INSERT INTO messages (chat_id, parent, role, state, created, text) VALUES (?, ?, ?, 'complete', ?, ?)",
+                    "INSERT INTO messages (chat_id, parent, role, state, created, text)"
+                    " VALUES (?, ?, ?, 'complete', ?, ?)",
                     (chat, parent, list(Role)[1 + number % 2], now(), " ".join(draw.choices(words, k=120))),
                 ).lastrowid
             connection.execute("UPDATE chats SET leaf = ? WHERE id = ?", (parent, chat))
-    for summary in store.chats()[:200]:
-        store.save_settings(summary.id, settings)
 
 
 def measure(name: str, repeat: int, work: Callable[[], object]) -> None:

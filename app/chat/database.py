@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from app.chat.errors import StoreError
-from engine.printable import quoted
+from app.chat.files import quoted_path
 
 _WAIT_S = 5
 """How long a transaction waits for one of another instance, which takes some milliseconds."""
@@ -85,8 +85,8 @@ class Database:
             raise StoreError(_explanation(error, self.path)) from None
         except OSError as error:
             raise StoreError(
-                f"The chats cannot be stored in {quoted(str(self.path.parent))} ({error.strerror}): make room there, or "
-                "set OCTAVO_DATA_DIR to a folder that you may write to."
+                f"The chats cannot be stored in {quoted_path(self.path.parent)} ({error.strerror}): make room there, "
+                "or set OCTAVO_DATA_DIR to a folder that you may write to."
             ) from None
 
 
@@ -103,7 +103,7 @@ def _make(path: Path) -> None:
 
 def _explanation(error: sqlite3.Error, path: Path) -> str:
     """One sentence. Codes: https://www.sqlite.org/rescode.html, whose lower byte is the kind of error."""
-    file = quoted(str(path))
+    file = quoted_path(path)
     match getattr(error, "sqlite_errorcode", 0) & 0xFF:
         case sqlite3.SQLITE_FULL:
             return f"The disk is full, so that nothing more can be stored in {file}: free some space."

@@ -84,6 +84,7 @@ class _Running:
     config: EngineConfig
     client: ChatEngine
     n_requests: int = 0
+    is_loading: bool = False
     errands: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "engine-errands"))
 
     def close(self) -> None:
@@ -114,8 +115,7 @@ class EngineHost:
     def use(self, path: Path, config: EngineConfig) -> None:
         """Take this model from now on, and load it unless it is in use already."""
         if self._current and (self._current.path, self._current.config) == (path, config):
-            if self.loaded is None:
-                self._load(self._current)
+            self.restart()
             return
         known = next((one for one in self._others if (one.path, one.config) == (path, config)), None)
         if self._current:
@@ -156,8 +156,8 @@ class EngineHost:
             self._ask(lambda engine: engine.survey(), deliver)
 
     def restart(self) -> None:
-        """Load the model in use again, after its process died."""
-        if self._current and self.loaded is None:
+        """Load the model in use again, if its process has died."""
+        if self._current and self.loaded is None and not self._current.is_loading:
             self._load(self._current)
 
     def close(self) -> None:
@@ -196,6 +196,8 @@ class EngineHost:
         return engine
 
     def _load(self, engine: _Running) -> None:
+        engine.is_loading = True
+
         def work() -> None:
             try:
                 event: EngineEvent = EngineReady(engine.client.load())
@@ -206,6 +208,7 @@ class EngineHost:
         threading.Thread(target=work, name="engine-load", daemon=True).start()
 
     def _tell(self, engine: _Running, event: EngineEvent) -> None:
+        engine.is_loading = isinstance(event, EngineLoading)
         if engine is not self._current:
             return
         self.loaded = event.loaded if isinstance(event, EngineReady) else None

@@ -1,9 +1,9 @@
 """A chat as a file: to read or to send (Markdown), or for another program (JSON).
 
-JSON: {"format": "octavo-chat", "version": 1, "title": …, "exported": …, "path": [id …], "messages": [message …]}. `path` has
-the ids of the messages that are shown, from the first to the last. A message is {"id", "parent", "role", "text", "state",
-"created", "figures"}: `parent` is the id of the message that it follows, null for a first one, so that messages of one
-parent are branches; `figures` has the fields of ReplyFigures, or is null. Times are ISO 8601.
+JSON: {"format": "octavo-chat", "version": 1, "title": …, "exported": …, "path": [id …], "messages": [message …]}.
+`path` has the ids of the messages that are shown, from the first to the last. A message is {"id", "parent", "role",
+"text", "state", "created", "figures"}: `parent` is the id of the message that it follows, null for a first one, so that
+messages of one parent are branches; `figures` has the fields of ReplyFigures, or is null. Times are ISO 8601.
 
 Neither has a character that a terminal acts on: in JSON they are escaped, in Markdown made visible.
 """
@@ -18,10 +18,10 @@ from pathlib import Path
 
 from app.chat.conversation import Conversation, Message, MessageState
 from app.chat.errors import ExportError
-from app.chat.text_file import write_text
+from app.chat.files import quoted_path, write_text
 from app.chat.thinking import parts
 from engine.messages import Role
-from engine.printable import json_text, one_line, printable, quoted
+from engine.printable import json_text, one_line, printable
 from models.errors import CopyError
 from models.names import free_name, safe_name
 from models.part_file import PartFile
@@ -44,9 +44,9 @@ _DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 
 def to_markdown(conversation: Conversation, title: str) -> str:
     """The path that is shown; thoughts are folded where Markdown is displayed."""
-    return "\n\n".join(
-        [f"# {one_line(title) or 'Chat'}", *(_markdown(message) for message in conversation.path())]
-    ) + "\n"
+    return (
+        "\n\n".join([f"# {one_line(title) or 'Chat'}", *(_markdown(message) for message in conversation.path())]) + "\n"
+    )
 
 
 def to_json(conversation: Conversation, title: str, *, branches: bool = True) -> str:
@@ -79,7 +79,9 @@ def free_path(folder: Path, title: str, suffix: str) -> Path:
     try:
         taken = {name.lower().removesuffix(suffix) for name in os.listdir(folder) if name.lower().endswith(suffix)}
     except OSError as error:
-        raise ExportError(f"The folder {quoted(str(folder))} cannot be read ({error.strerror}): give another.") from None
+        raise ExportError(
+            f"The folder {quoted_path(folder)} cannot be read ({error.strerror}): give another."
+        ) from None
     return folder / (free_name(safe_file_name(title), taken) + suffix)
 
 
@@ -93,7 +95,7 @@ def write_export(target: Path, text: str) -> None:
         raise ExportError(str(error)) from None
     except OSError as error:
         raise ExportError(
-            f"The chat cannot be written to {quoted(str(target))} ({error.strerror}): give another place."
+            f"The chat cannot be written to {quoted_path(target)} ({error.strerror}): give another place."
         ) from None
 
 

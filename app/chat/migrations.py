@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from app.chat.database import Database
 from app.chat.errors import StoreError
-from engine.printable import quoted
+from app.chat.files import quoted_path
 
 
 class Migration(NamedTuple):
@@ -65,7 +65,7 @@ MIGRATIONS = (
         ),
     ),
     Migration(
-        "search",  # the Python function `searchable` is app/chat/search.py's; when it changes, the index is to be rebuilt
+        "search",  # `searchable` is app/chat/search.py's; when it changes, another migration has to rebuild the index
         (
             "CREATE VIEW searchable_chats AS SELECT id, searchable(title) AS title FROM chats",
             """CREATE VIEW searchable_messages AS  -- not what is still being written, at every paragraph anew
@@ -113,7 +113,7 @@ def migrate(database: Database, migrations: Sequence[Migration] = MIGRATIONS) ->
             applied = _applied(connection)
             if not applied <= known:
                 raise StoreError(
-                    f"The stored chats, {quoted(str(database.path))}, were last used by a newer version of Octavo: "
+                    f"The stored chats, {quoted_path(database.path)}, were last used by a newer version of Octavo: "
                     "update this one."
                 )
             missing = [migration for migration in migrations if migration.name not in applied]

@@ -75,8 +75,8 @@ def find(connection: sqlite3.Connection, words: str, limit: int) -> Iterator[Sea
             limit -= 1
             before, _, rest = snippet.partition(opening)
             found, _, after = rest.replace(opening, "").partition(closing)
-            texts = (part.replace(closing, "").replace(_BREAK, "") for part in (before, found, after))
-            yield SearchHit(chat_id, message_id, title, *texts, datetime.fromisoformat(created))
+            before, found, after = (part.replace(closing, "").replace(_BREAK, "") for part in (before, found, after))
+            yield SearchHit(chat_id, message_id, title, before, found, after, datetime.fromisoformat(created))
 
 
 def _query(words: str) -> str:

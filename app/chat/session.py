@@ -257,7 +257,7 @@ class Session:
     ) -> None:
         chat.reply = chat.ticket = None
         self._revise(chat, reply, error=error, text=reply.text, state=state, figures=figures)
-        if state is MessageState.COMPLETE and not chat.named:
+        if state in (MessageState.COMPLETE, MessageState.CUT) and not chat.named:
             self._ask_title(chat, reply.message_id)
 
     def _revise(self, chat: OpenChat, reply: Reply, *, error: OctavoError | None = None, **changes: Any) -> None:

@@ -81,9 +81,9 @@ def checked(name: str, value: Any) -> Any:
     return _converted(name, value, lambda kind: typed_value(kind, value))
 
 
-def _converted(name: str, value: Any, convert: Callable[[click.ParamType], Any]) -> Any:
+def _converted(name: str, value: Any, convert: Callable[[click.ParamType[Any]], Any]) -> Any:
     if name not in _TYPES:
-        raise SettingsError(f"{quoted(name, 40)} is no setting: {', '.join(nearest(name, _TYPES))} would be.")
+        raise SettingsError(f"{quoted(name, 40)} is no setting: use {' or '.join(nearest(name, _TYPES))}.")
     kind = _TYPES[name]
     try:
         result = convert(kind)
@@ -100,7 +100,7 @@ def nearest(name: str, known: Collection[str]) -> list[str]:
 
 _FIELDS = {field.name for field in fields(ChatSettings)}
 _ENUMS = {"engine": EngineKind, "kv_type": KvType}
-_TYPES: dict[str, click.ParamType] = {
+_TYPES: dict[str, click.ParamType[Any]] = {
     "model": Words(),
     **{str(option.name): option.type for option in (*REQUEST_OPTIONS, *ENGINE_OPTIONS) if option.name in _FIELDS},
     "thinking": click.BOOL,

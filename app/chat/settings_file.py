@@ -1,13 +1,13 @@
 """octavo.toml in the config folder: the user's own file, of which only what changes is rewritten.
 
-    theme = "nord"
+theme = "nord"
 
-    [chat]              # what new chats begin with: the fields of ChatSettings
-    model = "Qwen3-4B-Q4_K_M"
-    temperature = 0.6
+[chat]              # what new chats begin with: the fields of ChatSettings
+model = "Qwen3-4B-Q4_K_M"
+temperature = 0.6
 
-    [keys]              # by action, instead of the usual ones
-    stop = "escape,ctrl+c"
+[keys]              # by action, instead of the usual ones
+stop = "escape,ctrl+c"
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from app.chat.errors import SettingsError
+from app.chat.files import quoted_path, write_text
 from app.chat.rows import characters
 from app.chat.settings import AppSettings, ChatSettings, checked, nearest
-from app.chat.text_file import write_text
 from engine.printable import one_line, quoted
 from models.errors import CopyError
 from models.folders import config_folder
@@ -49,11 +49,13 @@ def read_settings(path: Path | None = None) -> tuple[AppSettings, list[str]]:
     except FileNotFoundError:
         return AppSettings(), []
     except OSError as error:
-        return AppSettings(), [f"{quoted(str(path))} cannot be read ({error.strerror}): all settings have their defaults."]
+        return AppSettings(), [
+            f"{quoted_path(path)} cannot be read ({error.strerror}): the defaults are used."
+        ]
     except (ValueError, RecursionError) as error:  # no UTF-8, no TOML, a number of thousands of digits, endless nesting
         return AppSettings(), [
-            f"{quoted(str(path))} is no valid TOML ({one_line(str(error))}): all settings have their defaults until it "
-            "is mended."
+            f"{quoted_path(path)} is no valid TOML ({one_line(str(error))}): mend it; until then the "
+            "defaults are used."
         ]
     reader = _Reader(path)
     return reader.settings(content), reader.problems
@@ -77,10 +79,10 @@ def write_settings(before: AppSettings, after: AppSettings, path: Path | None = 
             write_text(part, _changed(path, text, changes))
             part.finish()
     except CopyError:
-        raise SettingsError(f"Another window is saving {quoted(str(path))} at this moment: try again.") from None
+        raise SettingsError(f"Another window is saving {quoted_path(path)} at this moment: try again.") from None
     except OSError as error:
         raise SettingsError(
-            f"The settings cannot be written to {quoted(str(path))} ({error.strerror}): make room there, or set "
+            f"The settings cannot be written to {quoted_path(path)} ({error.strerror}): make room there, or set "
             "OCTAVO_CONFIG_DIR to a folder that you may write to."
         ) from None
 
@@ -120,13 +122,13 @@ def _changed(path: Path, content: bytes, changes: Iterable[_Change]) -> str:
     try:
         document = tomlkit.parse(content.decode("utf-8-sig"))
     except (ValueError, RecursionError, TOMLKitError) as error:
-        raise SettingsError(f"{quoted(str(path))} is no valid TOML ({one_line(str(error))}): mend it first.") from None
+        raise SettingsError(f"{quoted_path(path)} is no valid TOML ({one_line(str(error))}): mend it first.") from None
     for table, key, value in changes:
         if table and table not in document:
             document[table] = tomlkit.table()
         container = document[table] if table else document
         if not isinstance(container, MutableMapping):
-            raise SettingsError(f"In {quoted(str(path))}, {table} is no table [{table}]: make it one first.")
+            raise SettingsError(f"In {quoted_path(path)}, {table} is no table [{table}]: make it one first.")
         if value is None:
             container.pop(key, None)
         else:
@@ -139,7 +141,7 @@ class _Reader:
 
     def __init__(self, path: Path) -> None:
         self.problems: list[str] = []
-        self._file = quoted(str(path))
+        self._file = quoted_path(path)
 
     def settings(self, content: Mapping[str, Any]) -> AppSettings:
         """All of it."""

@@ -42,8 +42,8 @@ _KEPT = timedelta(days=30)
 class ChatStore:
     """Chats and their messages. To be used by one thread; every method raises StoreError.
 
-    A message says who writes it: while it is STREAMING, the instance of the app that does so. When that has ended
-    without a word (app/chat/presence.py), the message is made INTERRUPTED, by whoever opens the store or loads the chat.
+    A message that is STREAMING is written by one instance of the app. When that has ended without a word
+    (app/chat/presence.py), whoever opens the store or loads the chat next makes the message INTERRUPTED.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -66,7 +66,7 @@ class ChatStore:
     # --- chats ---
 
     def chats(self, *, archived: bool = False) -> list[ChatSummary]:
-        """Those that are archived, or those that are not: pinned ones first, then by their last message, newest first."""
+        """Those that are archived, or those that are not: pinned ones first, then the one with the newest message."""
         order = "ORDER BY pinned DESC, updated DESC, id DESC"
         with self._database.reading() as connection:
             rows = connection.execute(
@@ -140,7 +140,8 @@ class ChatStore:
                 _require_message(connection, chat_id, parent)
             moment = now()
             message_id = connection.execute(
-                "INSERT INTO messages (chat_id, parent, role, state, writer, created, text) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO messages (chat_id, parent, role, state, writer, created, text)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (chat_id, parent, role, state, self._presence.name, moment, characters(text)),
             ).lastrowid
             connection.execute("UPDATE chats SET leaf = ?, updated = ? WHERE id = ?", (message_id, moment, chat_id))
@@ -188,7 +189,7 @@ class ChatStore:
             connection.execute("UPDATE chats SET start = ? WHERE id = ?", (message_id, chat_id))
 
     def delete_messages(self, chat_id: int, message_id: int) -> int:
-        """Delete a message and all that follow it, as Conversation.remove does. Returns what `restore_messages` takes."""
+        """Delete a message and all that follow it, as Conversation.remove does; returns what to undo it with."""
         with self._database.writing() as connection:
             conversation = _conversation(connection, chat_id)
             if message_id not in conversation.messages:
@@ -233,7 +234,7 @@ class ChatStore:
     # --- all ---
 
     def search(self, words: str, limit: int = 50) -> list[SearchHit]:
-        """What has all the words, the last of which may be unfinished: chats by their titles, then the newest messages."""
+        """What has all the words, the last of which may be unfinished: chats by title, then the newest messages."""
         with self._database.reading() as connection:
             return list(find(connection, characters(words), limit))
 
@@ -313,8 +314,6 @@ def _store_ends(connection: sqlite3.Connection, conversation: Conversation) -> N
 def _purge(connection: sqlite3.Connection) -> None:
     """Remove for good what was deleted long ago."""
     before = (time_text(datetime.now(UTC) - _KEPT),)
-    connection.execute(
-        "DELETE FROM messages WHERE deletion IN (SELECT id FROM deletions WHERE deleted_at < ?)", before
-    )
+    connection.execute("DELETE FROM messages WHERE deletion IN (SELECT id FROM deletions WHERE deleted_at < ?)", before)
     connection.execute("DELETE FROM deletions WHERE deleted_at < ?", before)
     connection.execute("DELETE FROM chats WHERE deleted_at < ?", before)

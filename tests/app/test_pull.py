@@ -95,6 +95,16 @@ def test_a_change_elsewhere_in_the_repository_is_none(hub: Hub, tiny: dict[str, 
     assert "already here" in octavo("pull", "me/Tiny-GGUF:Q8_0").stdout
 
 
+def test_a_file_that_has_gone_is_fetched_again(hub: Hub, tiny: dict[str, bytes]) -> None:
+    first = json.loads(octavo("pull", "me/Tiny-GGUF:Q8_0", "--json").stdout)
+    blob = Path(first["files"][0]).resolve()
+    blob.unlink()
+    result = octavo("pull", "me/Tiny-GGUF:Q8_0", "--json")
+    assert json.loads(result.stdout) == first
+    assert blob.is_file()
+    assert "version" not in result.stderr
+
+
 def test_what_another_program_has_fetched_is_neither_fetched_nor_copied(hub: Hub, tiny: dict[str, bytes]) -> None:
     path = hf_hub_download("me/Tiny-GGUF", "Tiny-Q4_0.gguf")
     hub.forget_requests()

@@ -151,6 +151,16 @@ def test_a_connection_that_is_cut_is_continued(hub: Hub) -> None:
     assert [request.range for request in hub.downloads(NAME)] == ["", f"bytes={CUT}-"]
 
 
+def test_patience_begins_anew_with_every_byte(hub: Hub) -> None:
+    hub.add("u/m-GGUF", {NAME: CONTENT})
+    cuts = range(100_000, 900_001, 100_000)
+    assert len(cuts) > len(patience.PAUSES_S)
+    for cut in cuts:
+        hub.fail(NAME, cut_at=cut)
+    assert pull()[0].read_bytes() == CONTENT
+    assert [request.range for request in hub.downloads(NAME)] == ["", *(f"bytes={cut}-" for cut in cuts)]
+
+
 def test_a_connection_that_is_cut_again_and_again_is_continued_by_the_next_run(hub: Hub, pauses: list[float]) -> None:
     hub.add("u/m-GGUF", {NAME: CONTENT})
     hub.fail(NAME, cut_at=CUT, times=None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import socket
 import subprocess
@@ -158,15 +157,36 @@ def test_variables_that_name_no_usable_proxy(elsewhere: pytest.MonkeyPatch) -> N
     assert "names cannot be used (Using SOCKS proxy, but" in _said_by_a_process({"ALL_PROXY": "socks5://127.0.0.1:1"})
 
 
+def test_something_else_answers(elsewhere: pytest.MonkeyPatch, hub: Hub) -> None:
+    hub.add("u/m-GGUF", {"README.md": b"<html>Log in to the hotel's network"})
+    elsewhere.setattr(constants, "ENDPOINT", f"{hub.endpoint}/u/m-GGUF/resolve/main/README.md#")
+    with pytest.raises(HubError, match="is not the hub: check HF_ENDPOINT"):
+        ask()
+
+
+def test_a_name_that_is_none() -> None:
+    with pytest.raises(HubError, match="cannot be the name of a repository"):
+        ask("u/m..GGUF")
+
+
+def test_no_statistics_are_sent_and_nothing_is_logged(hub: Hub) -> None:
+    hub.add("u/m-GGUF", {"m.gguf": b"m"})
+    hub.fail("/api/models/u/m-GGUF", headers={"X-HF-Warning": "topic; Buy now"})
+    assert _said_by_a_process({"HF_ENDPOINT": hub.endpoint, "HF_HUB_DISABLE_TELEMETRY": "0"}) == "1\n"
+    assert [request.path for request in hub.requests] == ["/api/models/u/m-GGUF"]
+
+
 def _said_by_a_process(variables: dict[str, str]) -> str:
-    """The sentence of a process that asks another hub: variables for proxies are read once."""
+    """The sentence of a process of its own: some variables are read once. Without a failure, "1": no statistics."""
     script = """
+import os
 from huggingface_hub import HfApi
 from models.errors import HubError
 from models.hub_errors import explained
 try:
     with explained("u/m-GGUF"):
         HfApi().model_info("u/m-GGUF", timeout=20)
+    print(os.environ["HF_HUB_DISABLE_TELEMETRY"])
 except HubError as error:
     print(error)
 """
@@ -181,36 +201,3 @@ except HubError as error:
     )
     assert result.stderr == ""
     return result.stdout
-
-
-def test_something_else_answers(elsewhere: pytest.MonkeyPatch, hub: Hub) -> None:
-    hub.add("u/m-GGUF", {"README.md": b"<html>Log in to the hotel's network"})
-    elsewhere.setattr(constants, "ENDPOINT", f"{hub.endpoint}/u/m-GGUF/resolve/main/README.md#")
-    with pytest.raises(HubError, match="is not the hub: check HF_ENDPOINT"):
-        ask()
-
-
-def test_a_name_that_is_none() -> None:
-    with pytest.raises(HubError, match="cannot be the name of a repository"):
-        ask("u/m..GGUF")
-
-
-def test_no_statistics_are_sent_and_nothing_is_logged(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
-    hub.add("u/m-GGUF", {"m.gguf": b"m"})
-    hub.fail("/api/models/u/m-GGUF", headers={"X-HF-Warning": "topic; Buy now"})
-    ask()
-    assert [request.path for request in hub.requests] == ["/api/models/u/m-GGUF"]
-    assert capfd.readouterr() == ("", "")
-    assert json.loads(
-        subprocess.run(
-            [sys.executable, "-c", _VARIABLE], capture_output=True, cwd=ROOT, env=environment(), check=True
-        ).stdout
-    )
-
-
-_VARIABLE = """
-import json, os
-from models.hub_errors import explained
-with explained(""):
-    print(json.dumps(os.environ["HF_HUB_DISABLE_TELEMETRY"] == "1"))
-"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ from gguf import GGUFReader, GGUFWriter
 
 from models.errors import QuantizeError
 from models.imatrix import read_imatrix
-from models.quantize import check_settings, make_plan, write_file
-from models.quantize_plan import Settings
+from models.quantize import check_settings, make_plan, validate, write_file
+from models.quantize_plan import DryRun, Settings, Write
+from models.quantize_process import QuantizeProcess
 from models.quantize_types import FILE_TYPES, FileType, find_type
 from tests.tiny_gguf import write_tiny
 
@@ -82,7 +83,7 @@ def test_other_files(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("imatrix") / "tiny-F16.gguf"
-    return write_tiny(path, layers=1, embedding=256, head_dim=32, ff=256, weight_type="F16")
+    return write_tiny(path, layers=1, embedding=256, heads=2, heads_kv=1, head_dim=16, ff=32, weight_type="F16")
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +91,16 @@ def imatrix(source: Path) -> Path:
     """Of every matrix but the embeddings, as llama-imatrix sees none of their inputs."""
     rng = np.random.default_rng(0)
     names = [tensor.name for tensor in GGUFReader(source).tensors if len(tensor.shape) > 1]
-    rows = {name: 128 if "attn_output" in name else 256 for name in names if name.startswith("blk.")}
+    rows = {name: 32 if "attn_output" in name or "ffn_down" in name else 256 for name in names if "blk." in name}
     sums = {name: (rng.uniform(1, 9, (1, row)), np.array([4])) for name, row in rows.items()}
     return write_gguf(source.with_name("imatrix.gguf"), sums)
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[QuantizeProcess]:
+    """One for all types: the tables of some take seconds to compute."""
+    with QuantizeProcess() as process:
+        yield process
 
 
 def _settings(file_type: FileType | str, **options: Any) -> Settings:
@@ -102,13 +110,17 @@ def _settings(file_type: FileType | str, **options: Any) -> Settings:
 @pytest.mark.parametrize(
     "file_type", [kind for kind in FILE_TYPES if kind.needs_imatrix], ids=lambda file_type: file_type.name
 )
-def test_types_that_need_one(file_type: FileType, source: Path, imatrix: Path, tmp_path: Path) -> None:
+def test_types_that_need_one(
+    file_type: FileType, source: Path, imatrix: Path, tmp_path: Path, process: QuantizeProcess
+) -> None:
     with pytest.raises(QuantizeError, match="--imatrix"):
         check_settings(_settings(file_type))
     settings = _settings(file_type, imatrix=imatrix)
     check_settings(settings)
     out = tmp_path / "out.gguf"
-    write_file(source, out, settings, make_plan(source, settings), lambda _: None)
+    plan = process.run(DryRun(source, settings))
+    process.run(Write(source, out, settings, 0))
+    validate(out, plan)
     fields = GGUFReader(out).fields
     assert fields["quantize.imatrix.file"].contents() == "imatrix.gguf"
     assert fields["quantize.imatrix.entries_count"].contents() == 7

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import ModelFileError
-from models.catalogue import Catalogue
+from models.catalogue import Catalogue, Origin
 from models.folders import data_folder, models_folder
 from models.locate import locate
 
@@ -74,3 +74,60 @@ def test_the_data_folder_is_moved_by_its_variable(monkeypatch: pytest.MonkeyPatc
     assert "octavo" in str(data_folder()).lower()
     monkeypatch.setenv("OCTAVO_DATA_DIR", str(tmp_path / "elsewhere"))
     assert data_folder() == tmp_path / "elsewhere"
+
+
+def pulled(folder: Path, *sources: str) -> None:
+    for number, source in enumerate(sources):
+        file = folder.parent / f"pulled-{number}.gguf"
+        file.touch()
+        Catalogue().add(f"pulled-{number}", [file], Origin.PULLED, source)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "user/Repo-GGUF:Q4_K_M",
+        "User/repo-gguf:q4_k_m",
+        "hf.co/user/Repo-GGUF:Q4_K_M",
+        "https://huggingface.co/user/Repo-GGUF",
+        "hf.co/user/Repo-GGUF",
+        "user/repo-gguf",
+    ],
+)
+def test_a_pulled_model_by_its_name_on_the_hub(folder: Path, name: str) -> None:
+    pulled(folder, "user/Repo-GGUF:Q4_K_M", "user/Repo-GGUF-2:Q4_K_M")
+    assert locate(name) == folder.parent / "pulled-0.gguf"
+
+
+def test_one_of_several_quantizations_must_be_named(folder: Path) -> None:
+    pulled(folder, "user/repo:Q4_K_M", "user/repo:Q8_0")
+    with pytest.raises(ModelFileError, match=r"Several models of 'user/repo' .* 'pulled-0', 'pulled-1'\.$"):
+        locate("user/repo")
+
+
+@pytest.mark.parametrize(
+    ("name", "reference"),
+    [
+        ("user/repo", "user/repo"),
+        ("hf.co/user/repo:Q8_0", "user/repo:Q8_0"),
+        ("https://huggingface.co/user/repo/blob/main/a/b.gguf", "user/repo:a/b.gguf"),
+    ],
+)
+def test_what_may_be_on_the_hub(folder: Path, name: str, reference: str) -> None:
+    if ":" in reference:  # another quantization of the repository is no answer
+        pulled(folder, "user/repo:Q4_K_M")
+    with pytest.raises(ModelFileError, match=rf"run 'octavo pull {reference}'\.$"):
+        locate(name)
+
+
+@pytest.mark.parametrize("name", ["models/llama.gguf", "./a/b", "../b.gguf", "/tmp/b", "a/b/c.gguf"])
+def test_paths_are_not_taken_for_names_on_the_hub(folder: Path, name: str) -> None:
+    with pytest.raises(ModelFileError, match=r"^There is no model file "):
+        locate(name)
+
+
+def test_a_model_whose_file_has_gone(folder: Path) -> None:
+    pulled(folder, "user/repo:Q4_K_M")
+    (folder.parent / "pulled-0.gguf").unlink()
+    with pytest.raises(ModelFileError, match=r"not there any more .*'octavo rm pulled-0' forget it\.$"):
+        locate("pulled-0")

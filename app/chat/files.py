@@ -1,7 +1,10 @@
-"""Text files that appear, or change, as a whole."""
+"""Small helpers for files that the user may look at."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from engine.printable import one_line
 from models.part_file import PartFile
 
 
@@ -10,3 +13,8 @@ def write_text(part: PartFile, text: str) -> None:
     rest = memoryview(text.encode())
     while rest:
         rest = rest[part.stream.write(rest) :]
+
+
+def quoted_path(path: Path) -> str:
+    """A path for use inside a sentence: in quotes and whole, however long it is."""
+    return f"'{one_line(str(path))}'"
