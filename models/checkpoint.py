@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.hyperparameters import MAX_LAYERS
-from engine.printable import quoted
+from engine.printable import one_line, quoted
 from models.checkpoint_json import JsonObject
 from models.errors import ConversionError
 from models.safetensors_file import StoredTensor, tensors_in
 
 _INDEX = "model.safetensors.index.json"
+_MOST_TOKENS = 2**20
+"""Four times as many as the largest vocabulary so far; a model's tokens are held in memory before its weights are seen."""
 _SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
 _DESCRIPTIONS = (
     "config.json",
@@ -109,13 +111,13 @@ def read_config(folder: Path) -> Config:
         what = f"of the class {quoted(classes[0])}" if classes else "of no class that it names"
         raise ConversionError(
             f"{quoted(name)} is a model {what}, which is not converted here: look for a repository that carries GGUF "
-            f"files with 'octavo search {name}'."
+            f"files with 'octavo search {one_line(name)}'."
         )
-    if values.has("quantization_config"):
+    if values.nested("quantization_config").values:
         method = values.nested("quantization_config").text("quant_method", "an unnamed method")
         raise ConversionError(
             f"{quoted(name)} is quantized already, by {quoted(method)}: convert the checkpoint that it was made from, "
-            f"or look for a repository that carries GGUF files with 'octavo search {name}'."
+            f"or look for a repository that carries GGUF files with 'octavo search {one_line(name)}'."
         )
     return _config(family, values)
 
@@ -126,8 +128,9 @@ def _config(family: Family, values: JsonObject) -> Config:
     n_layer = values.whole("num_hidden_layers")
     embedding = values.whole("hidden_size")
     head_dim = values.whole("head_dim", max(embedding // n_head, 1))
-    if n_layer > MAX_LAYERS:
-        raise values.damaged(f"it has {n_layer} layers")
+    vocabulary = values.whole("vocab_size")
+    if n_layer > MAX_LAYERS or vocabulary > _MOST_TOKENS:
+        raise values.damaged(f"it is of a model with {n_layer:,} layers and {vocabulary:,} tokens")
     if n_head % n_head_kv:
         raise values.damaged(f"its {n_head} attention heads cannot share {n_head_kv} KV heads evenly")
     if head_dim % 2:
@@ -144,7 +147,7 @@ def _config(family: Family, values: JsonObject) -> Config:
         n_head=n_head,
         n_head_kv=n_head_kv,
         head_dim=head_dim,
-        vocabulary=values.whole("vocab_size"),
+        vocabulary=vocabulary,
         context_train=values.whole("max_position_embeddings"),
         norm_epsilon=values.number("rms_norm_eps", 1e-6),
         tied=values.flag("tie_word_embeddings"),

@@ -97,6 +97,7 @@ def _model_card(folder: Path) -> dict[str, object]:
 
 
 def _add_hyperparameters(writer: GGUFWriter, config: Config, rope: ConvertedRope) -> None:
+    """A sliding window is left out: for these architectures llama.cpp attends to the whole context."""
     writer.add_vocab_size(config.vocabulary)
     writer.add_context_length(config.context_train)
     writer.add_embedding_length(config.embedding)

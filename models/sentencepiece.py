@@ -14,7 +14,7 @@ from engine.printable import quoted
 from models.byte_level_bpe import merges_of, token_ids
 from models.checkpoint_json import JsonObject, damaged
 from models.errors import ConversionError
-from models.vocabulary import BYTE, NORMAL, UNKNOWN, Token, Vocabulary
+from models.vocabulary import BYTE, METASPACE, NORMAL, UNKNOWN, USER_DEFINED, Token, Vocabulary, text_with_spaces
 
 _FIRST_BYTE = b"\n"
 """Tag of ModelProto.pieces: field 1, of a given length."""
@@ -29,7 +29,6 @@ _ADD_DUMMY_PREFIX = 3
 """A field of NormalizerSpec, true when it is not there."""
 
 _BYTES = {f"<0x{byte:02X}>" for byte in range(256)}
-_METASPACE = "▁"
 
 
 def is_sentencepiece(path: Path) -> bool:
@@ -93,8 +92,8 @@ def _adds_space(tokenizer: JsonObject) -> bool:
     adds = False
     for part in normalizer.nested_array("normalizers") or [normalizer]:
         kind = part.text("type")
-        put = {"": _METASPACE, "Prepend": part.text("prepend"), "Replace": part.text("content")}.get(kind)
-        if put != _METASPACE:
+        put = {"": METASPACE, "Prepend": part.text("prepend"), "Replace": part.text("content")}.get(kind)
+        if put != METASPACE:
             raise _unlike(f"changes text with {quoted(kind)}")
         adds |= kind == "Prepend"
     kind = pre_tokenizer.text("type")
@@ -116,7 +115,7 @@ def _piece(data: bytes) -> Token:
             (score,) = struct.unpack("<f", value)
         elif number == _TYPE and isinstance(value, int):
             kind = value
-    return Token(text, kind, score)
+    return Token(text_with_spaces(text) if kind == USER_DEFINED else text, kind, score)
 
 
 def _number(data: bytes, field: int, default: int) -> int:

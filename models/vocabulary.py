@@ -13,6 +13,9 @@ from models.errors import ConversionError
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 """Types of tokens, with the numbers that GGUF and sentencepiece share."""
 
+METASPACE = "▁"
+"""How sentencepiece spells a space."""
+
 _MARKER = re.compile(r"<\|.*\|>|<｜.*｜>|<pad>", re.DOTALL)
 """Added tokens that are markers of a chat even where they are not declared special, as in llama.cpp's converter."""
 
@@ -77,6 +80,9 @@ class Vocabulary:
             return present
         if token.special or _MARKER.fullmatch(token.text):
             return Token(token.text, CONTROL)
-        # llama.cpp compares these with text that it has not yet escaped.
-        text = token.text.replace("▁", " ") if self.model == "llama" else token.text
-        return Token(text, USER_DEFINED)
+        return Token(text_with_spaces(token.text) if self.model == "llama" else token.text, USER_DEFINED)
+
+
+def text_with_spaces(text: str) -> str:
+    """A user-defined token of sentencepiece as llama.cpp looks for it, in text whose spaces are still spaces."""
+    return text.replace(METASPACE, " ")

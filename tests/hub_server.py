@@ -361,15 +361,16 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_body(file, start, end, fault)
 
     def _send_body(self, file: HubFile, start: int, end: int, fault: Fault) -> None:
-        stop = min(end, *(limit for limit in (fault.cut_at, fault.stall_at, end) if limit is not None))
-        self._send_blocks(file, start, stop, fault)
-        if fault.stall_at is not None:
+        if fault.stall_at is not None and start <= fault.stall_at < end:
+            self._send_blocks(file, start, fault.stall_at, fault)
             self.server.hub.await_stalls()
-            self._send_blocks(file, stop, end, fault)
-        if fault.cut_at is None:
-            self.wfile.write(fault.extra)
-        else:
+            start = fault.stall_at
+        if fault.cut_at is not None and start <= fault.cut_at < end:
+            self._send_blocks(file, start, fault.cut_at, fault)
             self.close_connection = True
+        else:
+            self._send_blocks(file, start, end, fault)
+            self.wfile.write(fault.extra)
 
     def _send_blocks(self, file: HubFile, start: int, stop: int, fault: Fault) -> None:
         block = _BLOCK if fault.bytes_per_s is None else max(1, fault.bytes_per_s // 20)

@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from app.chat.conversation import Message, MessageState, ReplyFigures
+from app.chat.errors import StoreError
 from app.chat.settings import ChatSettings
 from engine.messages import Role
+from engine.printable import one_line
 
 SUMMARY_COLUMNS = "id, title, named, pinned, archived, created, updated, settings"
 MESSAGE_COLUMNS = "id, parent, role, text, state, created, figures"
@@ -34,38 +36,37 @@ class ChatSummary:
 
 
 def summary_of(row: tuple[Any, ...]) -> ChatSummary:
-    """From SUMMARY_COLUMNS."""
+    """From SUMMARY_COLUMNS. Raises StoreError."""
     chat_id, title, named, pinned, archived, created, updated, settings = row
-    return ChatSummary(
-        chat_id,
-        title,
-        bool(named),
-        bool(pinned),
-        bool(archived),
-        datetime.fromisoformat(created),
-        datetime.fromisoformat(updated),
-        _settings(settings),
-    )
+    try:
+        times = (datetime.fromisoformat(created), datetime.fromisoformat(updated))
+        return ChatSummary(chat_id, title, bool(named), bool(pinned), bool(archived), *times, _settings(settings))
+    except (ValueError, TypeError) as error:
+        raise damaged(f"chat {chat_id}: {error}") from None
 
 
 def message_of(row: tuple[Any, ...]) -> Message:
-    """From MESSAGE_COLUMNS."""
+    """From MESSAGE_COLUMNS. Raises StoreError."""
     message_id, parent, role, text, state, created, figures = row
-    return Message(
-        message_id,
-        parent,
-        Role(role),
-        text,
-        MessageState(state),
-        datetime.fromisoformat(created),
-        _figures(json.loads(figures)) if figures else None,
+    try:
+        cost = _figures(json.loads(figures)) if figures else None
+        moment = datetime.fromisoformat(created)
+        return Message(message_id, parent, Role(role), text, MessageState(state), moment, cost)
+    except (ValueError, TypeError) as error:
+        raise damaged(f"message {message_id}: {error}") from None
+
+
+def damaged(what: str) -> StoreError:
+    """About a row that this version of Octavo cannot have written."""
+    return StoreError(
+        f"A stored chat is damaged, or of a newer version of Octavo ({one_line(what)}): update Octavo, or delete the chat."
     )
 
 
 @functools.lru_cache
 def _settings(text: str) -> ChatSettings:
     """Most chats have the same."""
-    return ChatSettings.from_values(json.loads(text))
+    return ChatSettings.from_values(dict(json.loads(text)))
 
 
 def settings_json(settings: ChatSettings) -> str:

@@ -23,6 +23,7 @@ from app.chat.rows import (
     SUMMARY_COLUMNS,
     ChatSummary,
     characters,
+    damaged,
     figures_json,
     message_of,
     now,
@@ -300,7 +301,12 @@ def _conversation(connection: sqlite3.Connection, chat_id: int) -> Conversation:
     )
     conversation = Conversation(chat_id, leaf=leaf, start=start)
     for row in rows:
-        conversation.put(message_of(row))
+        message = message_of(row)
+        if message.parent is not None and message.parent not in conversation.messages:
+            raise damaged(f"message {message.id} follows none")
+        conversation.put(message)
+    if leaf is not None and leaf not in conversation.messages:
+        raise damaged(f"chat {chat_id} has no message {leaf}")
     return conversation
 
 

@@ -146,14 +146,19 @@ def test_sentencepiece(tmp_path: Path) -> None:
     assert list(metadata["tokenizer.ggml.token_type"][:4]) == [UNKNOWN, CONTROL, CONTROL, BYTE]
 
 
-def test_added_text_of_sentencepiece_has_real_spaces(tmp_path: Path) -> None:
-    added = {str(len(PIECES)): {"content": "▁▁▁", "special": False}}
-    tokenizer, metadata = tokenizer_of(
-        tmp_path,
-        tokenizer=sentencepiece_model(),
-        tokenizer_config={"added_tokens_decoder": added},
-        config={"vocab_size": len(PIECES) + 1},
-    )
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tokenizer": sentencepiece_model([*PIECES, ("▁▁▁", 0.0, USER_DEFINED)])},
+        {
+            "tokenizer": sentencepiece_model(),
+            "tokenizer_config": {"added_tokens_decoder": {str(len(PIECES)): {"content": "▁▁▁", "special": False}}},
+        },
+    ],
+    ids=["a piece", "an added token"],
+)
+def test_user_defined_text_of_sentencepiece_has_real_spaces(tmp_path: Path, options: dict[str, Any]) -> None:
+    tokenizer, metadata = tokenizer_of(tmp_path, config={"vocab_size": len(PIECES) + 1}, **options)
     assert len(PIECES) in tokenizer.encode_raw("a   a")
     assert metadata["tokenizer.ggml.token_type"][len(PIECES)] == USER_DEFINED
 

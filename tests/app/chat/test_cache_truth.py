@@ -50,8 +50,10 @@ class Desk:
         """Until every reply is complete."""
         while True:
             self.take_in()
-            if not self.engine.step() and self.work.empty():
-                return
+            if not self.engine.step():
+                self.take_in()  # the end of a reply may ask for something more
+                if not self.engine.step() and self.work.empty():
+                    return
 
     def take_in(self) -> None:
         """Let the engine and the session hear from each other."""
