@@ -127,7 +127,7 @@ class _Command:
 
     def run(self) -> int:
         """Returns the exit code. Raises OctavoError."""
-        source = find_source(self.source, StatusLine())
+        source = find_source(self.source, allow_requantize=self.allow_requantize, status=StatusLine())
         name = safe_name(f"{source.name}-{self.settings.type.name}")
         out = self.output or models_folder() / f"{name}.gguf"
         check_output(source.path, out)

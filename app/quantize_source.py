@@ -16,17 +16,18 @@ from models.catalogue import Catalogue
 from models.checkpoint import checkpoint_files, checkpoint_name, is_checkpoint
 from models.convert import check_convertible
 from models.download import RemoteFile, download
-from models.errors import HubError
+from models.errors import HubError, QuantizeError
 from models.hub import RemoteRepository, repository
 from models.hub_cache import cached_paths
-from models.locate import find_installed, locate
+from models.locate import check_present, hub_reference, locate
 from models.pulled import install
+from models.quantize import why_not_again
 from models.quantize_types import without_type
-from models.reference import parse_reference
 from models.shards import without_shard_number
 from models.variants import Variant, matching, variants_of
 
-_BEST_FIRST = ("BF16", "F16", "F32", "Q8_0")
+_FLOATS = ("BF16", "F16", "F32")
+_BEST_FIRST = (*_FLOATS, "Q8_0")
 """Quantizations of a repository that are worth quantizing, in the order in which they are taken."""
 
 
@@ -46,10 +47,11 @@ class Source(NamedTuple):
         return os.path.isdir(self.path)
 
 
-def find_source(text: str, status: StatusLine) -> Source:
+def find_source(text: str, *, allow_requantize: bool, status: StatusLine) -> Source:
     """The source that `text` names: a path, an installed model or, downloaded if need be, a model on the hub.
 
-    Raises ModelFileError, ReferenceFormatError, HubError, DownloadError, ConversionError or CatalogueError.
+    allow_requantize: without it, a file on the hub that is called quantized is refused before it is downloaded.
+    Raises ModelFileError, HubError, DownloadError, QuantizeError, ConversionError or CatalogueError.
     """
     path = Path(os.path.expanduser(text))
     if os.path.isdir(path):
@@ -60,26 +62,28 @@ def find_source(text: str, status: StatusLine) -> Source:
         return Source(path, checkpoint_name(path))
     if os.path.isfile(path):
         return _from_file(path)
-    installed = find_installed(text)
+    catalogue, reference = Catalogue(), hub_reference(text)
+    installed = catalogue.find(text) or (catalogue.find(str(reference)) if reference else None)
     if installed:
-        return Source(locate(text), without_type(installed.name))
-    if text.lower().endswith(".gguf") and "://" not in text and ":" not in text:
-        return _from_file(locate(text))  # which says that there is none
-    reference = parse_reference(text)
+        return Source(check_present(installed).path, without_type(installed.name))
+    if reference is None:
+        return _from_file(locate(text))  # which says what is installed
     status.show(f"Asking the hub about {reference.repository}")
     try:
         remote = repository(reference)
     finally:
         status.clear()
-    return _from_hub(remote, status)
+    return _from_hub(remote, allow_requantize, status)
 
 
 def _from_file(path: Path) -> Source:
     return Source(path, without_type(without_shard_number(path.name.removesuffix(".gguf"))))
 
 
-def _from_hub(remote: RemoteRepository, status: StatusLine) -> Source:
+def _from_hub(remote: RemoteRepository, allow_requantize: bool, status: StatusLine) -> Source:
     variant = _chosen(remote)
+    if variant and variant.quantization not in ("", *_FLOATS) and not allow_requantize:
+        raise QuantizeError(why_not_again(f"{remote.name}:{variant.name}", [variant.quantization.lower()]))
     if variant:
         paths = _fetch(remote, variant.files, variant.stem, status)
         return Source(paths[0], without_type(install(Catalogue(), remote, variant, paths).name))

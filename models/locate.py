@@ -31,7 +31,7 @@ def locate(model: str | None) -> Path:
         return check_present(installed).path
     if os.path.isdir(path):
         raise ModelFileError(f"{quoted(model)} is a folder: give the .gguf file inside it.")
-    reference = _reference(model)
+    reference = hub_reference(model)
     if reference:
         raise ModelFileError(
             f"There is no file {quoted(model)}, and no installed model of that name: if it is on the hub, run "
@@ -50,7 +50,7 @@ def find_installed(model: str) -> InstalledModel | None:
     """
     catalogue = Catalogue()
     found = catalogue.find(model)
-    reference = None if found else _reference(model)
+    reference = None if found else hub_reference(model)
     if reference is None:
         return found
     if reference.variant:
@@ -64,7 +64,7 @@ def find_installed(model: str) -> InstalledModel | None:
     return matching[0] if matching else None
 
 
-def _reference(model: str) -> HubReference | None:
+def hub_reference(model: str) -> HubReference | None:
     """What `model` names on the hub, if it can name anything there; the path of a file looks much the same."""
     if "/" not in model:
         return None

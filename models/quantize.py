@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from engine import ggml
@@ -68,7 +68,8 @@ def check_plan(
         raise QuantizeError(f"Every tensor of the source has the type already that {name} wants: nothing would change.")
     again = [tensor for tensor in plan.tensors if tensor.is_quantized_again]
     if again and not allow_requantize:
-        raise QuantizeError(_why_not_again([tensor.before for tensor in again], name))
+        types = [tensor.before for tensor in again]
+        raise QuantizeError(why_not_again(f"The source ({type_counts(types)} tensors)", types))
     if strict and plan.fallbacks:
         raise QuantizeError(
             f"{describe_fallbacks(plan)}, which --strict refuses: choose a type with blocks of 32, such as Q8_0, Q5_1, "
@@ -82,12 +83,11 @@ def check_plan(
         )
 
 
-def _why_not_again(types: list[str], name: str) -> str:
-    reason = "what the first quantization lost stays lost, and the second loses more"
-    if all(kind == "q8_0" for kind in types):
-        reason += ", though from q8_0 that is little"
+def why_not_again(what: str, types: Collection[str]) -> str:
+    """The sentence that refuses a source that has tensors of the quantized `types` already. what: to call it."""
+    little = ", though from q8_0 that is little" if set(types) == {"q8_0"} else ""
     return (
-        f"The source is quantized already ({type_counts(types)} tensors would be quantized again as {name}): {reason}. "
+        f"{what} is quantized already: what the first quantization lost stays lost, and a second one loses more{little}. "
         "Take the F16 or BF16 version of the model, or give --allow-requantize to go on."
     )
 

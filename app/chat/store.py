@@ -123,20 +123,19 @@ class ChatStore:
     def load(self, chat_id: int) -> Conversation:
         """A chat with all its messages."""
         with self._database.reading() as connection:
-            conversation = _conversation(connection, chat_id)
-            is_interrupted = bool(self._interrupted_writers(connection, chat_id))
-        if not is_interrupted:
-            return conversation
+            _require_chat(connection, chat_id)
+            if not self._interrupted_writers(connection, chat_id):
+                return _conversation(connection, chat_id)
         with self._database.writing() as connection:
             self._end_interrupted(connection)
-            return _conversation(connection, chat_id)
+        return self.load(chat_id)
 
     def add_message(
         self, chat_id: int, parent: int | None, role: Role, text: str, state: MessageState = MessageState.COMPLETE
     ) -> Message:
         """Put a message under `parent`, None for a root; it is the leaf, and on the disk when this returns."""
         with self._database.writing() as connection:
-            _summary(connection, chat_id)
+            _require_chat(connection, chat_id)
             if parent is not None:
                 _require_message(connection, chat_id, parent)
             moment = now()
@@ -192,9 +191,10 @@ class ChatStore:
     def delete_messages(self, chat_id: int, message_id: int) -> int:
         """Delete a message and all that follow it, as Conversation.remove does; returns what to undo it with."""
         with self._database.writing() as connection:
+            _require_chat(connection, chat_id)
             conversation = _conversation(connection, chat_id)
             if message_id not in conversation.messages:
-                raise StoreError("This message has been deleted in another window.")
+                raise StoreError("This message has been deleted already, perhaps in another window.")
             deletion = connection.execute(
                 "INSERT INTO deletions (chat_id, deleted_at, leaf, start) VALUES (?, ?, ?, ?)",
                 (chat_id, now(), conversation.leaf, conversation.start),
@@ -212,7 +212,7 @@ class ChatStore:
         with self._database.writing() as connection:
             row = connection.execute("SELECT chat_id, leaf, start FROM deletions WHERE id = ?", (deletion,)).fetchone()
             if row is None:
-                raise StoreError("These messages were deleted more than 30 days ago: they cannot be restored.")
+                raise StoreError("These messages are restored already, or were deleted more than 30 days ago.")
             chat_id, leaf, start = row
             (top,) = connection.execute("SELECT min(id) FROM messages WHERE deletion = ?", (deletion,)).fetchone()
             connection.execute(
@@ -258,7 +258,7 @@ class ChatStore:
 
     def _change_chat(self, chat_id: int, assignments: str, *values: str | bool) -> None:
         with self._database.writing() as connection:
-            _summary(connection, chat_id)
+            _require_chat(connection, chat_id)
             connection.execute(f"UPDATE chats SET {assignments} WHERE id = ?", (*values, chat_id))
 
     def _interrupted_writers(self, connection: sqlite3.Connection, chat_id: int | None = None) -> list[str]:
@@ -276,13 +276,14 @@ class ChatStore:
             )
 
 
-def _summary(connection: sqlite3.Connection, chat_id: int) -> ChatSummary:
-    row = connection.execute(
-        f"SELECT {SUMMARY_COLUMNS} FROM chats WHERE id = ? AND deleted_at IS NULL", (chat_id,)
-    ).fetchone()
-    if row is None:
+def _require_chat(connection: sqlite3.Connection, chat_id: int) -> None:
+    if not connection.execute("SELECT 1 FROM chats WHERE id = ? AND deleted_at IS NULL", (chat_id,)).fetchone():
         raise StoreError("This chat has been deleted, perhaps in another window: restore it, or begin a new one.")
-    return summary_of(row)
+
+
+def _summary(connection: sqlite3.Connection, chat_id: int) -> ChatSummary:
+    _require_chat(connection, chat_id)
+    return summary_of(connection.execute(f"SELECT {SUMMARY_COLUMNS} FROM chats WHERE id = ?", (chat_id,)).fetchone())
 
 
 def _require_message(connection: sqlite3.Connection, chat_id: int, message_id: int) -> None:

@@ -72,7 +72,7 @@ def test_the_starter_model_twice(data: Path, variables: dict[str, str]) -> None:
     assert 0.8 < result["quality"]["agreement"] < 1
     assert made(data) == ["SmolLM2-135M-Instruct-Q4_K_M.gguf", "SmolLM2-135M-Instruct-Q8_0.gguf"]
     answer = octavo("run", result["name"], *ENDLESS, "--max-tokens", "4", variables=variables)
-    assert answer.stdout == " 13 14\n"
+    assert answer.stdout.startswith(" 13")
 
 
 def test_it_is_installed(tiny: Path, data: Path, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,5 +240,5 @@ def test_the_hub_has_nothing_to_start_from(hub: Hub, tmp_path: Path) -> None:
         ("holds no model", "me/Text"),
     ):
         assert words in one_sentence(reference, "Q8_0", variables={})
-    line = one_sentence("me/Small-GGUF:Q4_0", "Q8_0", variables={})
-    assert "--allow-requantize" in line
+    assert "--allow-requantize" in one_sentence("me/Small-GGUF:Q4_0", "Q8_0", variables={})
+    assert hub.downloads("Small-Q4_0.gguf") == []

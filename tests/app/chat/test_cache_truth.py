@@ -220,6 +220,7 @@ def test_titles_come_from_what_is_cached(desk: Desk) -> None:
     desk.session.change_settings(chat, SETTINGS)
     desk.say(chat, TURNS[0])
     [(_, _), (reused, computed)] = check_reuse(desk.engine)
-    assert reused > computed
+    assert reused >= 2 * BLOCK_SIZE, "what the chat begins with"
+    assert computed > 0
     desk.say(chat, TURNS[1])
     assert len(desk.engine.answered) == 3, "one title is enough"

@@ -1,0 +1,247 @@
+"""Random changes by two instances of the app to two chats, against a plain model of what must be on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from app.chat.conversation import MessageState
+from app.chat.settings import ChatSettings
+from app.chat.store import ChatStore
+from engine.messages import Role
+
+
+@dataclass(frozen=True)
+class Known:
+    """A message as it must be."""
+
+    chat: int
+    parent: int | None
+    role: Role
+    text: str
+    state: MessageState
+    deletion: int | None = None
+
+
+@dataclass
+class KnownChat:
+    leaf: int | None = None
+    start: int | None = None
+    is_deleted: bool = False
+
+
+@dataclass
+class Model:
+    """Everything in dictionaries; the tree is walked by comparing all with all."""
+
+    chats: dict[int, KnownChat] = field(default_factory=dict)
+    messages: dict[int, Known] = field(default_factory=dict)
+    deletions: dict[int, tuple[int, int | None, int | None]] = field(default_factory=dict)
+
+    def live(self, chat: int) -> dict[int, Known]:
+        return {i: m for i, m in self.messages.items() if m.chat == chat and m.deletion is None}
+
+    def below(self, chat: int, top: int) -> set[int]:
+        found = {top}
+        while more := {i for i, m in self.live(chat).items() if m.parent in found} - found:
+            found |= more
+        return found
+
+    def end_from(self, chat: int, at: int | None) -> int | None:
+        while children := [i for i, m in self.live(chat).items() if m.parent == at]:
+            at = max(children)
+        return at
+
+
+WHICH = st.integers(0, 1000)
+INSTANCE = st.integers(0, 1)
+ENDED = [state for state in MessageState if state is not MessageState.STREAMING]
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Each rule acts through one of two stores on one file; both must show the same afterwards."""
+
+    @initialize()
+    def start(self) -> None:
+        self.folder = tempfile.TemporaryDirectory(prefix="octavo-store-")
+        self.stores = [ChatStore(Path(self.folder.name) / "chats.db") for _ in range(2)]
+        ids = [self.stores[0].create_chat(ChatSettings()).id for _ in range(2)]
+        self.model = Model({chat_id: KnownChat() for chat_id in ids})
+
+    def pick(self, chat: int, which: int) -> int | None:
+        live = sorted(self.model.live(chat))
+        return live[which % len(live)] if live else None
+
+    def chat(self, which: int) -> int | None:
+        chats = [chat_id for chat_id, chat in self.model.chats.items() if not chat.is_deleted]
+        return chats[which % len(chats)] if chats else None
+
+    @rule(by=INSTANCE, chat=WHICH, which=WHICH, root=st.integers(0, 9), state=st.sampled_from(MessageState))
+    def add(self, by: int, chat: int, which: int, root: int, state: MessageState) -> None:
+        chat_id = self.chat(chat)
+        if chat_id is None:
+            return
+        parent = None if root == 0 else self.pick(chat_id, which)
+        role = Role.USER if which % 2 else Role.ASSISTANT
+        message = self.stores[by].add_message(chat_id, parent, role, f"text {len(self.model.messages)}", state)
+        assert message.id > max(self.model.messages, default=0)
+        self.model.messages[message.id] = Known(chat_id, parent, role, message.text, state)
+        self.model.chats[chat_id].leaf = message.id
+
+    @rule(which=WHICH, text=st.none() | st.text(max_size=5), state=st.none() | st.sampled_from(ENDED))
+    def update(self, which: int, text: str | None, state: MessageState | None) -> None:
+        """Also a deleted one. By the first instance: a reply that another one is writing is refused elsewhere."""
+        if not self.model.messages:
+            return
+        ids = sorted(self.model.messages)
+        message_id = ids[which % len(ids)]
+        message = self.model.messages[message_id]
+        with contextlib.suppress(KeyError):
+            self.update_by_its_writer(message_id, message, text, state)
+
+    def update_by_its_writer(
+        self, message_id: int, message: Known, text: str | None, state: MessageState | None
+    ) -> None:
+        for store in self.stores:
+            writer = store._presence.name
+            with store._database.reading() as connection:
+                ((written_by,),) = connection.execute("SELECT writer FROM messages WHERE id = ?", (message_id,))
+            if written_by == writer:
+                store.update_message(message_id, text=text, state=state)
+        self.model.messages[message_id] = replace(
+            message,
+            text=message.text if text is None else text,
+            state=state or message.state,
+        )
+
+    @rule(by=INSTANCE, chat=WHICH, which=WHICH)
+    def set_leaf(self, by: int, chat: int, which: int) -> None:
+        chat_id = self.chat(chat)
+        message_id = None if chat_id is None else self.pick(chat_id, which)
+        if chat_id is not None and message_id is not None:
+            self.stores[by].set_leaf(chat_id, message_id)
+            self.model.chats[chat_id].leaf = message_id
+
+    @rule(by=INSTANCE, chat=WHICH, which=WHICH)
+    def set_start(self, by: int, chat: int, which: int) -> None:
+        chat_id = self.chat(chat)
+        if chat_id is not None:
+            message_id = self.pick(chat_id, which) if which % 4 else None
+            self.stores[by].set_start(chat_id, message_id)
+            self.model.chats[chat_id].start = message_id
+
+    @rule(by=INSTANCE, chat=WHICH, which=WHICH)
+    def delete(self, by: int, chat: int, which: int) -> None:
+        chat_id = self.chat(chat)
+        message_id = None if chat_id is None else self.pick(chat_id, which)
+        if chat_id is None or message_id is None:
+            return
+        known = self.model.chats[chat_id]
+        deletion = self.stores[by].delete_messages(chat_id, message_id)
+        assert deletion not in self.model.deletions
+        self.model.deletions[deletion] = (chat_id, known.leaf, known.start)
+        gone = self.model.below(chat_id, message_id)
+        for one in gone:
+            self.model.messages[one] = replace(self.model.messages[one], deletion=deletion)
+        if known.leaf in gone:
+            known.leaf = self.model.end_from(chat_id, self.model.messages[message_id].parent)
+        if known.start in gone:
+            known.start = None
+
+    @rule(by=INSTANCE, which=WHICH)
+    def restore(self, by: int, which: int) -> None:
+        if not self.model.deletions:
+            return
+        tokens = sorted(self.model.deletions)
+        deletion = tokens[which % len(tokens)]
+        chat_id, leaf, start = self.model.deletions.pop(deletion)
+        self.stores[by].restore_messages(deletion)
+        back = {i for i, m in self.model.messages.items() if m.deletion == deletion}
+        top = min(back, default=0)
+        for one in back:
+            at: int | None = one
+            while at is not None:
+                self.model.messages[at] = replace(self.model.messages[at], deletion=None)
+                at = self.model.messages[at].parent
+        known, live = self.model.chats[chat_id], self.model.live(chat_id)
+        if leaf in live:
+            known.leaf = leaf
+        elif known.leaf is None and back:
+            known.leaf = self.model.end_from(chat_id, top)
+        if start in live:
+            known.start = start
+
+    @rule(by=INSTANCE, which=WHICH)
+    def delete_or_restore_a_chat(self, by: int, which: int) -> None:
+        chat_id = sorted(self.model.chats)[which % len(self.model.chats)]
+        known = self.model.chats[chat_id]
+        (self.stores[by].restore_chat if known.is_deleted else self.stores[by].delete_chat)(chat_id)
+        known.is_deleted = not known.is_deleted
+
+    @rule(by=INSTANCE)
+    def leave_and_come_back(self, by: int) -> None:
+        """What it was writing is interrupted then."""
+        gone = self.stores[by]._presence.name
+        with self.stores[by]._database.reading() as connection:
+            rows = connection.execute("SELECT id FROM messages WHERE state = 'streaming' AND writer = ?", (gone,))
+            writing = [message_id for (message_id,) in rows]
+        self.stores[by].close()
+        self.stores[by] = ChatStore(Path(self.folder.name) / "chats.db")
+        for message_id in writing:
+            self.model.messages[message_id] = replace(
+                self.model.messages[message_id], state=MessageState.INTERRUPTED
+            )
+
+    @invariant()
+    def both_show_what_must_be(self) -> None:
+        for store in self.stores:
+            shown = {summary.id for summary in store.chats()}
+            assert shown == {chat_id for chat_id, chat in self.model.chats.items() if not chat.is_deleted}
+            for chat_id in shown:
+                conversation = store.load(chat_id)
+                known = self.model.chats[chat_id]
+                assert {
+                    m.id: Known(chat_id, m.parent, m.role, m.text, m.state) for m in conversation.messages.values()
+                } == self.model.live(chat_id)
+                assert (conversation.leaf, conversation.start) == (known.leaf, known.start)
+                ids = [message.id for message in conversation.path()]
+                assert ids == sorted(ids)
+
+    @invariant()
+    def search_finds_what_must_be(self) -> None:
+        for number in range(0, len(self.model.messages), 5):
+            expected = {
+                message_id
+                for message_id, message in self.model.messages.items()
+                if message.text == f"text {number}"
+                and message.deletion is None
+                and message.state is not MessageState.STREAMING
+                and not self.model.chats[message.chat].is_deleted
+            }
+            hits = self.stores[number % 2].search(f"text {number} ")
+            exact = {hit.message_id for hit in hits if (hit.match + hit.after).split()[-1] == str(number)}
+            assert exact == expected
+
+    def teardown(self) -> None:
+        for store in self.stores:
+            with store._database.writing() as connection:  # SQLite compares its indexes with the texts
+                connection.execute("INSERT INTO message_index (message_index, rank) VALUES ('integrity-check', 1)")
+                assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            store.close()
+        self.folder.cleanup()
+
+
+TestStore = StoreMachine.TestCase
+TestStore.settings = settings(
+    derandomize=True,
+    deadline=None,
+    max_examples=60,
+    stateful_step_count=30,
+    suppress_health_check=[HealthCheck.too_slow],
+)
