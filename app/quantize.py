@@ -27,7 +27,6 @@ from app.terminal import Interrupted, StatusLine, interrupts_to, tolerate_encodi
 from engine.printable import one_line
 from engine.threads import usable_cores
 from models.catalogue import Catalogue, InstalledModel, Origin
-from models.convert import convert
 from models.errors import QuantizeError
 from models.folders import models_folder
 from models.names import safe_name
@@ -80,7 +79,7 @@ def quantize(
     imatrix: Path | None,
     **choices: Any,
 ) -> int:
-    """Make a smaller file of the model SRC, with weights of TYPE, such as Q4_K_M.
+    """Quantize the model SRC to TYPE, such as Q4_K_M.
 
     SRC is an installed model, a .gguf file, the folder of a Hugging Face checkpoint, or USER/REPO[:QUANT] on the hub; a
     checkpoint is converted to GGUF first. The result is installed as NAME-TYPE. Start from F16, BF16 or F32: what a
@@ -211,6 +210,8 @@ def _as_gguf(source: Source, out: Path) -> Iterator[_Gguf]:
     if not source.is_checkpoint:
         yield _Gguf(source.path)
         return
+    from models.convert import convert  # noqa: PLC0415 - gguf and its tokenizers are for checkpoints alone
+
     with PartFile(out.with_name(f"{safe_name(source.name)}-converted.gguf"), replaces=True) as part:
         with byte_progress() as bars:
             bar = bars.add_task(label(f"Converting {source.name}"))

@@ -18,7 +18,7 @@ from models.safetensors_file import StoredTensor, tensors_in
 
 _INDEX = "model.safetensors.index.json"
 _MOST_TOKENS = 2**20
-"""Four times as many as the largest vocabulary so far; a model's tokens are held in memory before its weights are seen."""
+"""Four times as many as the largest vocabulary so far. All are held in memory before the weights are seen."""
 _SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
 _DESCRIPTIONS = (
     "config.json",
@@ -110,14 +110,14 @@ def read_config(folder: Path) -> Config:
     if family is None:
         what = f"of the class {quoted(classes[0])}" if classes else "of no class that it names"
         raise ConversionError(
-            f"{quoted(name)} is a model {what}, which is not converted here: look for a repository that carries GGUF "
-            f"files with 'octavo search {one_line(name)}'."
+            f"{quoted(name)} is a model {what}, which is not converted here: look with 'octavo search "
+            f"{one_line(name)}' for a repository that carries GGUF files."
         )
     if values.nested("quantization_config").values:
         method = values.nested("quantization_config").text("quant_method", "an unnamed method")
         raise ConversionError(
             f"{quoted(name)} is quantized already, by {quoted(method)}: convert the checkpoint that it was made from, "
-            f"or look for a repository that carries GGUF files with 'octavo search {one_line(name)}'."
+            f"or look with 'octavo search {one_line(name)}' for a repository that carries GGUF files."
         )
     return _config(family, values)
 

@@ -58,7 +58,7 @@ def _vocabulary(files: TokenizerFiles) -> Vocabulary:
     if kind != "BPE" or model.text("continuing_subword_prefix") or model.text("end_of_word_suffix"):
         raise ConversionError(
             f"The tokenizer is of the kind {quoted(kind)} that marks parts of words, and only byte-level and "
-            "sentencepiece BPE are converted: look for a repository that carries GGUF files with 'octavo search'."
+            "sentencepiece BPE are converted: look with 'octavo search' for a repository that carries GGUF files."
         )
     return (vocabulary_from_merges if model.flag("byte_fallback") else byte_level_vocabulary)(files.tokenizer)
 

@@ -91,6 +91,6 @@ def _step(part: JsonObject) -> str | None:
 
 def _unknown(what: str) -> ConversionError:
     return ConversionError(
-        f"The tokenizer {what}, which llama.cpp does not do for any model that is converted here: look for a "
-        "repository that carries GGUF files with 'octavo search'."
+        f"The tokenizer {what}, which llama.cpp does not do for any model that is converted here: look with "
+        "'octavo search' for a repository that carries GGUF files."
     )

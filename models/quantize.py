@@ -87,8 +87,8 @@ def why_not_again(what: str, types: Collection[str]) -> str:
     """The sentence that refuses a source that has tensors of the quantized `types` already. what: to call it."""
     little = ", though from q8_0 that is little" if set(types) == {"q8_0"} else ""
     return (
-        f"{what} is quantized already: what the first quantization lost stays lost, and a second one loses more{little}. "
-        "Take the F16 or BF16 version of the model, or give --allow-requantize to go on."
+        f"{what} is quantized already: what the first quantization lost stays lost, and a second one loses "
+        f"more{little}. Take the F16 or BF16 version of the model, or give --allow-requantize to go on."
     )
 
 

@@ -98,9 +98,13 @@ class QuantizeProcess:
 
     def _cause_of_death(self) -> QuantizeError:
         code = self._process.wait()
-        end = f"with exit code {code}" if code >= 0 else f"by {_signal_name(-code)}"
-        cause = {-signal.SIGKILL: ", perhaps because memory ran out", -signal.SIGABRT: " on a check of llama.cpp"}
-        error = QuantizeError(f"The process that quantizes was ended {end}{cause.get(code, '')}; nothing was changed.")
+        if code == -signal.SIGABRT:
+            what = "llama.cpp stopped on a failed check of its own, perhaps because the model file is damaged"
+        else:
+            end = f"with exit code {code}" if code >= 0 else f"by {_signal_name(-code)}"
+            cause = ", perhaps because memory ran out" if code == -signal.SIGKILL else ""
+            what = f"The process that quantizes was ended {end}{cause}"
+        error = QuantizeError(f"{what}; nothing was changed.")
         self._output.seek(0)
         lines = self._output.read().decode("utf-8", "replace").splitlines()
         if lines:

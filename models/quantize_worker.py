@@ -5,7 +5,6 @@ A thread of its own watches the connection: when it closes, the process ends, in
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import queue
 import threading
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 def main(descriptor: int) -> None:
     """Serve the process that holds the other end of the connection, until that process is gone."""
-    faulthandler.enable(all_threads=False)
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # a failed assertion would start a debugger to print a trace
     parent: Parent = Connection(descriptor)
     jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()

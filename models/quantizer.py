@@ -29,6 +29,8 @@ _ALIGNMENT = 32
 def dry_run(job: DryRun) -> Plan:
     """What quantizing will do. Raises ModelFileError, or QuantizeError when llama.cpp or the importances forbid it."""
     file = GgufFile.open(job.source)
+    if not file.tensors:
+        raise QuantizeError(f"'{one_line(str(file.path))}' has no tensors: there is nothing to quantize.")
     importances = _importances(job.settings)
     _check_chosen_types(file, job.settings)
     log = _quantize(file, None, job.settings, importances, lambda _: None)

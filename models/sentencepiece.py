@@ -164,6 +164,6 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 def _unlike(what: str) -> ConversionError:
     return ConversionError(
-        f"The tokenizer {what}, which llama.cpp does not do for the models that are converted here: look for a "
-        "repository that carries GGUF files with 'octavo search'."
+        f"The tokenizer {what}, which llama.cpp does not do for the models that are converted here: look with "
+        "'octavo search' for a repository that carries GGUF files."
     )

@@ -58,14 +58,11 @@ def special_tokens(files: TokenizerFiles, ids: Mapping[str, int], *, adds_bos: b
     first, last = _around(files.tokenizer)
     if first in ids:
         found.setdefault("bos", ids[first])
-    says = {kind: files.tokenizer_config.flag(f"add_{kind}_token") for kind in ("bos", "eos")}
-    has_template = files.tokenizer.has("post_processor")
-    add_bos = ids.get(first) == found.get("bos") if has_template else adds_bos
-    return SpecialTokens(
-        found,
-        add_bos="bos" in found and (add_bos if says["bos"] is None else says["bos"]),
-        add_eos=(bool(last) and ids.get(last) == found["eos"]) if says["eos"] is None else says["eos"],
-    )
+    if files.tokenizer.has("post_processor"):
+        adds_bos = ids.get(first) == found.get("bos")
+    adds_bos = bool(files.tokenizer_config.flag("add_bos_token", adds_bos))
+    adds_eos = bool(files.tokenizer_config.flag("add_eos_token", ids.get(last) == found["eos"]))
+    return SpecialTokens(found, add_bos=adds_bos and "bos" in found, add_eos=adds_eos)
 
 
 def chat_template(files: TokenizerFiles) -> str | list[dict[str, str]] | None:

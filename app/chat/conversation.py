@@ -6,6 +6,7 @@ Plain data. The one path that is shown, from a root to the `leaf`, is what the m
 from __future__ import annotations
 
 import bisect
+import copy
 import enum
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -100,6 +101,12 @@ class Conversation:
         while children := self.children(message_id):
             message_id = children[-1]
         return message_id
+
+    def starting_at(self, message_id: int | None) -> Conversation:
+        """The same messages, of which the model reads those from another one on. To look at, not to change."""
+        other = copy.copy(self)
+        other.start = message_id
+        return other
 
     def switch(self, message_id: int, offset: int) -> bool:
         """Show the branch of a neighbour of a message, -1 the one before, 1 the one after; False at either end."""

@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 from app.chat.events import EngineFailed, EngineLoading, EngineReady
 from engine.client import Deliver, EngineClient
 from engine.config import EngineConfig
-from engine.errors import OctavoError
+from engine.errors import EngineDied, OctavoError
 from engine.messages import Failed, Finished, Loaded, TextEvent, TextRequest
 from engine.survey import PoolSurvey
 
@@ -127,6 +127,11 @@ class EngineHost:
         self._retire()
         self._load(self._current)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether the engine in use has requests that have not ended, in the background too."""
+        return self._current is not None and self._current.n_requests > 0
+
     def submit(self, request: TextRequest, deliver: Callable[[TextEvent], None]) -> Ticket:
         """Send a request to the engine in use; its events come to `deliver` on the thread of the screens."""
         engine = self._current
@@ -140,6 +145,8 @@ class EngineHost:
             if isinstance(event, Failed) or (isinstance(event, Finished) and not unfinished):
                 engine.n_requests -= 1
                 self._retire()
+            if isinstance(event, Failed) and isinstance(event.error, EngineDied):
+                self._mourn(engine, event.error)
             deliver(event)
 
         ticket = Ticket(engine)
@@ -189,8 +196,13 @@ class EngineHost:
         engine.errands.submit(work)
 
     def _start(self, path: Path, config: EngineConfig) -> _Running:
+        def take(fraction: float) -> None:
+            if not engine.is_loading:  # a process that died has been started again, by a request
+                self._load(engine)
+            self._tell(engine, EngineLoading(fraction))
+
         def on_loading(fraction: float) -> None:
-            self._post(lambda: self._tell(engine, EngineLoading(fraction)))
+            self._post(lambda: take(fraction))
 
         engine = _Running(path, config, self._open(path, config, on_loading))
         return engine
@@ -213,6 +225,11 @@ class EngineHost:
             return
         self.loaded = event.loaded if isinstance(event, EngineReady) else None
         self._on_event(event)
+
+    def _mourn(self, engine: _Running, error: EngineDied) -> None:
+        """The process has died, which every request in it tells; the screens are told once."""
+        if engine is self._current and self.loaded is not None:
+            self._tell(engine, EngineFailed(error))
 
     def _retire(self) -> None:
         """Close engines that are not in use and have nothing left to do."""

@@ -15,3 +15,11 @@ class SettingsError(OctavoError):
 
 class ExportError(OctavoError):
     """A chat cannot be written to a file."""
+
+
+class ComposeError(OctavoError):
+    """What the user wrote cannot be sent as it is: a file that is no text, a command that is unknown or lacks something."""
+
+
+class EditorError(OctavoError):
+    """The external editor cannot be started, or has failed."""

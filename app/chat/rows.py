@@ -59,7 +59,8 @@ def message_of(row: tuple[Any, ...]) -> Message:
 def damaged(what: str) -> StoreError:
     """About a row that this version of Octavo cannot have written."""
     return StoreError(
-        f"A stored chat is damaged, or of a newer version of Octavo ({one_line(what)}): update Octavo, or delete the chat."
+        f"A stored chat is damaged, or of a newer version of Octavo ({one_line(what)}): "
+        "update Octavo, or delete the chat."
     )
 
 

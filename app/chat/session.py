@@ -118,6 +118,28 @@ class Session:
             self.store.rename(chat.chat_id, title, named=True)
         self._tell(TitleChanged(chat.chat_id, title))
 
+    def rename_chat(self, chat_id: int, title: str) -> None:
+        """Give a stored chat a title of the user's, whether it is open or not. Raises StoreError."""
+        if chat := self._open.get(chat_id):
+            self.rename(chat, title)
+        else:
+            self.store.rename(chat_id, title, named=True)
+
+    def delete_chat(self, chat_id: int) -> None:
+        """Delete a stored chat, and end the reply to it; `store.restore_chat` brings it back. Raises StoreError."""
+        if chat := self._open.get(chat_id):
+            self.stop(chat)
+        self.store.delete_chat(chat_id)
+        self._open.pop(chat_id, None)
+
+    def reveal(self, chat: OpenChat, message_id: int) -> None:
+        """Show a branch that a message is on. Raises StoreError."""
+        conversation = chat.conversation
+        if message_id in conversation.messages and message_id not in (one.id for one in conversation.path()):
+            leaf = conversation.newest_leaf(message_id)
+            self.store.set_leaf(chat.chat_id, leaf)
+            conversation.leaf = leaf
+
     # --- messages ---
 
     def send(self, chat: OpenChat, text: str) -> None:
@@ -147,8 +169,8 @@ class Session:
 
     def resume(self, chat: OpenChat, message_id: int) -> None:
         """Go on with a reply that was stopped, cut or interrupted. Raises StoreError."""
-        message = chat.conversation.revise(message_id, state=MessageState.STREAMING)
         self.store.update_message(message_id, state=MessageState.STREAMING)
+        message = chat.conversation.revise(message_id, state=MessageState.STREAMING)
         self._tell(MessageAdded(chat.chat_id, message))
         self._write(chat, message)
 
@@ -172,10 +194,13 @@ class Session:
         chat.conversation.start = message_id
         self.store.set_start(chat.chat_id, message_id)
 
-    def summarize(self, chat: OpenChat, deliver: Callable[[str | OctavoError], None]) -> None:
-        """Ask for a summary of the path, to begin another chat with."""
+    def summarize(
+        self, chat: OpenChat, start: int | None, deliver: Callable[[str | OctavoError], None]
+    ) -> Ticket:
+        """Ask for a summary of the path from the message `start` on, to begin another chat with."""
         assert chat.conversation.leaf is not None
-        request = summary_request(chat.conversation, chat.settings, chat.conversation.leaf, chat.chat_id)
+        conversation = chat.conversation.starting_at(start)
+        request = summary_request(conversation, chat.settings, chat.conversation.leaf, chat.chat_id)
 
         def on_event(event: TextEvent) -> None:
             if isinstance(event, Finished):
@@ -183,7 +208,7 @@ class Session:
             elif isinstance(event, Failed):
                 deliver(event.error)
 
-        self.host.submit(request, on_event)
+        return self.host.submit(request, on_event)
 
     def close(self) -> None:
         """End all engines; replies keep what they have."""

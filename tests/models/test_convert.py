@@ -20,12 +20,12 @@ from tests.engine.recording import RecordingEngine
 from tests.reference import LlamaDecode
 from tests.tiny_checkpoint import (
     Checkpoint,
-    forward,
     sentencepiece_model,
     write_checkpoint,
     write_empty_safetensors,
     write_safetensors,
 )
+from tests.transformers_forward import forward
 
 LLAMA_3_ROPE = {
     "rope_type": "llama3",

@@ -81,7 +81,7 @@ FAST = {"low_freq_factor": 4.0, "high_freq_factor": 4.0, "original_max_position_
 REFUSED: dict[str, tuple[Callable[[Checkpoint], None], str]] = {
     "another class": (
         edit("config.json", architectures=["GPTNeoXForCausalLM"]),
-        "of the class 'GPTNeoXForCausalLM', which is not converted here: .* GGUF files with 'octavo search model'",
+        "of the class 'GPTNeoXForCausalLM', which is not converted here: look with 'octavo search model'",
     ),
     "no class": (edit("config.json", architectures=...), "'model' is a model of no class that it names"),
     "quantized by GPTQ": (

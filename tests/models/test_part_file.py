@@ -66,3 +66,22 @@ def test_a_file_that_has_come_meanwhile_is_kept(tmp_path: Path) -> None:
         finish_late()
     assert os.listdir(tmp_path) == ["model.gguf"]
     assert (tmp_path / "model.gguf").read_bytes() == b"of another"
+
+
+def test_a_replaced_file_outlives_an_error(tmp_path: Path) -> None:
+    target = tmp_path / "model.gguf"
+    target.write_bytes(b"earlier")
+
+    def fail() -> None:
+        with PartFile(target, replaces=True) as part:
+            part.stream.write(b"content")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert target.read_bytes() == b"earlier"
+    with PartFile(target, replaces=True) as part:
+        part.stream.write(b"content")
+        part.finish()
+    assert target.read_bytes() == b"content"
+    assert os.listdir(tmp_path) == ["model.gguf"]

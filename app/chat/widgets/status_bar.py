@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.printable import one_line
+from app.chat.status import Status, fitted, parts_of
+
+_STYLES = {"model": "bold", "warning": "bold $warning", "loading": "$accent", "activity": "$accent"}
 
 
 class StatusBar(Static):
-    """Below the composer."""
+    """Below the composer. status: what it says now."""
 
     def __init__(self) -> None:
         super().__init__(id="status")
+        self.status = Status()
 
-    def show(self, *parts: str) -> None:
-        """What to say, from the left."""
-        self.update(Content(one_line("  ·  ".join(part for part in parts if part))))
+    def change(self, **changes: Any) -> None:
+        """Set fields of Status; nothing is drawn when all of them are as they were."""
+        status = replace(self.status, **changes)
+        if status != self.status:
+            self.status = status
+            self.refresh()
+
+    def render(self) -> Content:
+        """What fits."""
+        texts = fitted(parts_of(self.status), self.content_size.width)
+        return Content("  ·  ").join(Content.styled(text, _STYLES.get(name, "")) for name, text in texts)

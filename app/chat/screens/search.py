@@ -1,0 +1,114 @@
+"""Finding words in all chats, with results while they are typed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from app.chat.chat_groups import day_name, today
+from app.chat.search import SearchHit
+from app.chat.widgets.chat_list import NO_TITLE
+from engine.errors import OctavoError
+from engine.printable import one_line
+
+_LIMIT = 50
+_BEFORE, _AFTER = 40, 120
+"""Characters of a snippet that are shown around the match."""
+
+
+class SearchScreen(ModalScreen[SearchHit | None]):
+    """Ends with the hit that the user wants to see, or None."""
+
+    BINDINGS = [  # noqa: RUF012 - Textual declares it so
+        Binding("escape", "dismiss", "Close", show=False, id="search-close"),
+        Binding("down", "move(1)", "Next", show=False, priority=True, id="search-next"),
+        Binding("up", "move(-1)", "Previous", show=False, priority=True, id="search-previous"),
+    ]
+
+    def __init__(self, search: Callable[[str, int], list[SearchHit]]) -> None:
+        """`search` is ChatStore.search."""
+        super().__init__()
+        self._search = search
+        self._hits: list[SearchHit] = []
+
+    def compose(self) -> ComposeResult:
+        """What to look for, and what there is."""
+        with Vertical(classes="dialog wide"):
+            yield Static("Search all chats", classes="dialog-title")
+            yield Input(placeholder="Words, the last of which may be unfinished", id="search-words")
+            yield OptionList(id="hits")
+            yield Static(id="search-note")
+
+    def on_mount(self) -> None:
+        """Nothing is found yet."""
+        self._show("")
+
+    @on(Input.Changed)
+    def _look(self, event: Input.Changed) -> None:
+        self._show(event.value)
+
+    def _show(self, words: str) -> None:
+        note = ""
+        try:
+            self._hits = self._search(words, _LIMIT) if words.strip() else []
+        except OctavoError as error:
+            self._hits, note = [], one_line(str(error))
+        results = self.query_one(OptionList)
+        day = today()
+        results.set_options(
+            Option(Content("\n").join([hit_heading(hit, day_name(hit.created.astimezone().date(), day)), snippet(hit)]))
+            for hit in self._hits
+        )
+        results.display = bool(self._hits)
+        if self._hits:
+            results.highlighted = 0
+            more = " or more" if len(self._hits) == _LIMIT else ""
+            note = f"{len(self._hits)}{more} found  ·  ↑ ↓ choose  ⏎ open  esc close"
+        elif not note:
+            note = "Nothing is found." if words.strip() else "esc close"
+        self.query_one("#search-note", Static).update(Content.styled(note, "$text-muted"))
+
+    def action_move(self, offset: int) -> None:
+        """Move the cursor of the results while the words keep the focus."""
+        results = self.query_one(OptionList)
+        if offset > 0:
+            results.action_cursor_down()
+        else:
+            results.action_cursor_up()
+
+    @on(Input.Submitted)
+    def _choose(self) -> None:
+        if (place := self.query_one(OptionList).highlighted) is not None:
+            self.dismiss(self._hits[place])
+
+    @on(OptionList.OptionSelected)
+    def _chosen(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(self._hits[event.option_index])
+
+
+def hit_heading(hit: SearchHit, day: str) -> Content:
+    """The chat that something was found in, and when it was written."""
+    return Content.assemble((one_line(hit.title) or NO_TITLE, "bold"), "  ", (day, "$text-muted"))
+
+
+def snippet(hit: SearchHit) -> Content:
+    """The match with some text around it, on one line."""
+    before, after = _flat(hit.before), _flat(hit.after)
+    if len(before) > _BEFORE:
+        before = "…" + before[-_BEFORE:]
+    return Content.assemble(before, (_flat(hit.match), "bold reverse"), after[:_AFTER])
+
+
+def _flat(text: str) -> str:
+    """Line ends and runs of spaces as one space each."""
+    lead = " " if text[:1].isspace() else ""
+    tail = " " if text[1:] and text[-1:].isspace() else ""
+    return one_line(lead + " ".join(text.split()) + tail)

@@ -1,0 +1,63 @@
+"""A part of the transcript that has its widgets only while it is near the window: a chat of megabytes opens at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.geometry import Size
+from textual.widget import Widget
+
+
+def wrapped_lines(text: str, width: int) -> int:
+    """Lines that a text takes, about: where words break and which characters are wide is not looked at."""
+    width = max(width, 1)
+    return sum(1 + max(len(line) - 1, 0) // width for line in text.split("\n"))
+
+
+class Lazy(Vertical):
+    """Empty at first, but as high as its widgets will be, about; or as they were, if it had them.
+
+    Transcript builds and drops it. is_built: whether it has its widgets.
+    """
+
+    DEFAULT_CSS = """
+    Lazy { width: 1fr; height: auto; }
+    """
+
+    def __init__(self, *, classes: str = "", is_built: bool = False) -> None:
+        super().__init__(classes=classes)
+        self.is_built = is_built
+        self._last_size = Size(0, 0)
+
+    def estimate(self, width: int) -> int:
+        """Lines that the widgets will take, about."""
+        raise NotImplementedError
+
+    def parts(self) -> Iterable[Widget]:
+        """The widgets."""
+        raise NotImplementedError
+
+    def compose(self) -> ComposeResult:
+        """The widgets, if they are wanted from the beginning."""
+        if self.is_built:
+            yield from self.parts()
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """What there is, or what is expected."""
+        if self.is_built:
+            return super().get_content_height(container, viewport, width)
+        return self._last_size.height if self._last_size.width == width else self.estimate(width)
+
+    async def build(self) -> None:
+        """Make the widgets. The height changes once, when all of them are there."""
+        await self.mount_all(self.parts())
+        self.is_built = True
+        self.refresh(layout=True)
+
+    async def drop(self) -> None:
+        """Do without the widgets, and keep the height until the width changes."""
+        self._last_size = self.content_size
+        self.is_built = False
+        await self.remove_children()

@@ -1,0 +1,92 @@
+"""A text editor in which long pasted texts are placeholders that act as one character."""
+
+from __future__ import annotations
+
+import re
+
+from rich.style import Style
+from rich.text import Text
+from textual import events
+from textual.widgets import TextArea
+from textual.widgets.text_area import Edit, EditResult, Location
+
+from app.chat.pastes import Pastes, is_long, unix_lines
+from engine.printable import UNSAFE
+
+_PLACEHOLDER_STYLE = Style(bold=True, underline=True)
+
+
+class PromptArea(TextArea):
+    """pastes: the texts behind the placeholders.
+
+    A placeholder can be passed, selected and deleted only as a whole. Control characters are kept and shown as pictures.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(id="composer", soft_wrap=True, highlight_cursor_line=False)
+        self.pastes = Pastes()
+
+    def insert_pasted(self, text: str) -> None:
+        """Put a text in place of the selection, as a placeholder if it is long."""
+        text = unix_lines(text)
+        inserted = self.pastes.fold(text) if is_long(text) else text
+        self.replace(inserted, *self.selection, maintain_selection_offset=False)
+
+    def unfold(self) -> bool:
+        """Put the text in place of the placeholder before or after the cursor; False if there is none."""
+        row, column = self.cursor_location
+        for start, end in self.pastes.spans(self.document.get_line(row)):
+            if start <= column <= end:
+                placeholder = self.get_text_range((row, start), (row, end))
+                text = self.pastes.expand(placeholder)
+                self.replace(text, (row, start), (row, end), maintain_selection_offset=False)
+                return True
+        return False
+
+    def edit(self, edit: Edit) -> EditResult:
+        """No edit takes a part of a placeholder, or comes inside one."""
+        top, bottom = self._outside(edit.top, before=True), self._outside(edit.bottom, before=False)
+        if (top, bottom) != (edit.top, edit.bottom):
+            if edit.top == edit.bottom:
+                top = bottom
+            edit = Edit(edit.text, top, bottom, edit.maintain_selection_offset)
+        return super().edit(edit)
+
+    def move_cursor(
+        self, location: Location, select: bool = False, center: bool = False, record_width: bool = True
+    ) -> None:
+        """The cursor jumps over a placeholder."""
+        before = location < self.cursor_location
+        super().move_cursor(self._outside(location, before=before), select, center, record_width)
+
+    def get_line(self, line_index: int) -> Text:
+        """A line as it is drawn."""
+        line = self.document.get_line(line_index)
+        shown = Text(UNSAFE.sub(_picture, line), end="", no_wrap=True)
+        for start, end in self.pastes.spans(line):
+            shown.stylize(_PLACEHOLDER_STYLE, start, end)
+        return shown
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        event.prevent_default().stop()
+        self.insert_pasted(event.text)
+
+    def action_paste(self) -> None:
+        """Paste what was cut or copied in the app."""
+        self.insert_pasted(self.app.clipboard)
+
+    def _outside(self, location: Location, *, before: bool) -> Location:
+        """The location, or an end of the placeholder that it is inside of."""
+        row, column = location
+        if row >= self.document.line_count:
+            return location
+        for start, end in self.pastes.spans(self.document.get_line(row)):
+            if start < column < end:
+                return row, start if before else end
+        return location
+
+
+def _picture(match: re.Match[str]) -> str:
+    """One character for one, so that columns stay what they are."""
+    code = ord(match[0])
+    return chr(0x2400 + code) if code < 0x20 else "\ufffd"
