@@ -37,8 +37,8 @@ class Draft:
 class Desk:
     """What one chat has in the composer. before_editing: what comes back when an earlier message has been edited."""
 
-    draft: Draft = Draft()
-    before_editing: Draft = Draft()
+    draft: Draft = field(default_factory=Draft)
+    before_editing: Draft = field(default_factory=Draft)
 
 
 class Recall:

@@ -12,7 +12,7 @@ _TITLE_TOKENS = 24
 _ASK_TITLE = (
     f"Write a title for this conversation, of at most {TITLE_WORDS} words, in its language. Answer with the title only."
 )
-_SUMMARY_TOKENS = 400
+SUMMARY_TOKENS = 400
 _ASK_SUMMARY = (
     "Summarize this conversation for somebody who has to go on with it: facts, decisions, open questions, and what was "
     "asked for last. Answer with the summary only."
@@ -65,7 +65,7 @@ def title_request(conversation: Conversation, settings: ChatSettings, to: int, o
 
 def summary_request(conversation: Conversation, settings: ChatSettings, to: int, owner: int) -> TextRequest:
     """Ask for a summary of a chat."""
-    return _side_request(conversation, settings, to, owner, _ASK_SUMMARY, _SUMMARY_TOKENS, Priority.INTERACTIVE)
+    return _side_request(conversation, settings, to, owner, _ASK_SUMMARY, SUMMARY_TOKENS, Priority.INTERACTIVE)
 
 
 def _side_request(

@@ -118,6 +118,10 @@ class Session:
             self.store.rename(chat.chat_id, title, named=True)
         self._tell(TitleChanged(chat.chat_id, title))
 
+    def titles(self) -> dict[int, str]:
+        """Titles of the chats that are open, by their ids."""
+        return {chat.chat_id: chat.title for chat in self._open.values()}
+
     def rename_chat(self, chat_id: int, title: str) -> None:
         """Give a stored chat a title of the user's, whether it is open or not. Raises StoreError."""
         if chat := self._open.get(chat_id):
@@ -195,12 +199,11 @@ class Session:
         self.store.set_start(chat.chat_id, message_id)
 
     def summarize(
-        self, chat: OpenChat, start: int | None, deliver: Callable[[str | OctavoError], None]
+        self, chat: OpenChat, start: int | None, to: int, deliver: Callable[[str | OctavoError], None]
     ) -> Ticket:
-        """Ask for a summary of the path from the message `start` on, to begin another chat with."""
-        assert chat.conversation.leaf is not None
+        """Ask for a summary of the path from the message `start` up to `to`, to begin another chat with."""
         conversation = chat.conversation.starting_at(start)
-        request = summary_request(conversation, chat.settings, chat.conversation.leaf, chat.chat_id)
+        request = summary_request(conversation, chat.settings, to, chat.chat_id)
 
         def on_event(event: TextEvent) -> None:
             if isinstance(event, Finished):

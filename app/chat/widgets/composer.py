@@ -7,22 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from textual import events, on
+from textual import on
 from textual.app import SuspendNotSupported
 from textual.binding import Binding
 from textual.content import Content
 from textual.message import Message
-from textual.widget import Widget
 from textual.widgets.text_area import Edit, EditResult
 
 from app.chat.attachments import mentions
-from app.chat.completion import Completion, completions
 from app.chat.draft import Desk, Draft, Recall
 from app.chat.editor import edited, editor_command
 from app.chat.errors import StoreError
 from app.chat.history import PromptHistory
 from app.chat.slash import Known
-from app.chat.widgets.completion_popup import CompletionPopup
+from app.chat.widgets.completing_area import CompletingArea
 from app.chat.widgets.prompt_area import PromptArea
 from engine.errors import OctavoError
 from engine.printable import one_line
@@ -32,14 +30,13 @@ _LOOKED_AT = 50_000
 """Characters up to which a text is looked through for files at every key; it is sent with all of them in any case."""
 
 
-class Composer(PromptArea):
+class Composer(CompletingArea):
     """Posts Submitted, and is empty from then on; `restore` takes back what could not be sent."""
 
     BINDING_GROUP_TITLE = "Writing"
     BINDINGS: ClassVar = [
         Binding("enter", "send", "Send", id="send", show=False),
         Binding("ctrl+j,shift+enter,alt+enter", "newline", "Begin another line", id="newline", show=False),
-        Binding("tab", "complete", "Take the completion that is offered", id="complete", show=False),
         Binding("escape", "leave", "Close the completion, leave an earlier message as it is", id="leave", show=False),
         Binding("ctrl+g", "external_editor", "Write in your own editor", id="external_editor", show=False),
         Binding("ctrl+t", "unfold", "Unfold the pasted text at the cursor", id="unfold", show=False),
@@ -70,22 +67,14 @@ class Composer(PromptArea):
 
     def __init__(self, known: Known, history: PromptHistory | None = None, folder: Path | None = None) -> None:
         """known: what commands can name. folder: what relative paths start from, None is the working folder."""
-        super().__init__()
+        super().__init__(known, folder or Path.cwd())
         self.placeholder = "Write a message, / for commands, @ for files"
-        self.folder = folder or Path.cwd()
-        self._known = known
         self._history = history or PromptHistory()
-        self._popup = CompletionPopup()
         self._editing: int | None = None
         self._before_editing = Draft()
         self._desks: dict[int, Desk] = {}
         self._chat_id: int | None = None
         self._recall: Recall | None = None
-
-    def on_mount(self) -> None:
-        """The completion hangs above the composer."""
-        assert isinstance(self.parent, Widget)
-        self.parent.mount(self._popup, before=self)
 
     def on_unmount(self) -> None:
         """The file of the history is ours."""
@@ -140,7 +129,7 @@ class Composer(PromptArea):
         self._recall = None
         self.load_text(draft.text)
         self.move_cursor(self.document.end)
-        self._popup.show(None)
+        self.stop_completing()
         self.set_class(draft.editing is not None, "editing")
         self.border_title = None if draft.editing is None else Content("Editing an earlier message · Esc leaves it")
 
@@ -148,10 +137,8 @@ class Composer(PromptArea):
 
     def action_send(self) -> None:
         """Take a completion that is due, or else send what is written."""
-        if choice := self._due():
-            self._take(choice)
-            if choice.goes_on or not self.text.startswith("/"):
-                return
+        if (taken := self.take_due()) and (taken.goes_on or not self.text.startswith("/")):
+            return
         draft = self.draft
         if draft.is_empty:
             return
@@ -169,18 +156,14 @@ class Composer(PromptArea):
 
     def action_leave(self) -> None:
         """Close the completion, or else leave the message that was sent as it is."""
-        if self._popup.completions is not None:
-            self._popup.show(None)
-        else:
+        if not self.stop_completing():
             self._show(self._before_editing)
             self._before_editing = Draft()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """What means nothing here at this moment is left to the screen."""
         if action == "leave":
-            return self._popup.completions is not None or self._editing is not None
-        if action == "complete":
-            return self._popup.completions is not None
+            return self.is_completing or self._editing is not None
         return super().check_action(action, parameters)
 
     def action_external_editor(self) -> None:
@@ -199,26 +182,20 @@ class Composer(PromptArea):
     # --- history ---
 
     def action_cursor_up(self, select: bool = False) -> None:
-        """In the completions, in the text, or from its first line to what was sent before."""
-        if select:
-            super().action_cursor_up(select)
-        elif self._popup.completions is not None:
-            self._popup.move(-1)
-        elif self.navigator.is_first_wrapped_line(self.cursor_location):
+        """From the first line of the text on to what was sent before."""
+        is_at_edge = self.navigator.is_first_wrapped_line(self.cursor_location)
+        if is_at_edge and not select and not self.is_completing:
             self.action_older_prompt()
         else:
-            super().action_cursor_up()
+            super().action_cursor_up(select)
 
     def action_cursor_down(self, select: bool = False) -> None:
-        """In the completions, in the text, or from its last line to what was sent after that."""
-        if select:
-            super().action_cursor_down(select)
-        elif self._popup.completions is not None:
-            self._popup.move(1)
-        elif self._recall is not None and self.navigator.is_last_wrapped_line(self.cursor_location):
+        """From the last line of the text on to what was sent after that."""
+        is_at_edge = self.navigator.is_last_wrapped_line(self.cursor_location)
+        if is_at_edge and not select and not self.is_completing and self._recall is not None:
             self.action_newer_prompt()
         else:
-            super().action_cursor_down()
+            super().action_cursor_down(select)
 
     def action_older_prompt(self) -> None:
         """What was sent before."""
@@ -235,57 +212,10 @@ class Composer(PromptArea):
             self._show(draft)
             self._recall = recall
 
-    # --- completion ---
-
     def edit(self, edit: Edit) -> EditResult:
-        """Offer completions for what is typed, but not for what comes back from elsewhere."""
-        result = super().edit(edit)
+        """Whoever goes on writing has chosen this prompt."""
         self._recall = None
-        self._offer()
-        return result
-
-    async def _on_key(self, event: events.Key) -> None:
-        if event.key == "enter":
-            event.prevent_default()  # it is bound to an action, as other keys are
-
-    def action_complete(self) -> None:
-        """Take the completion that is offered."""
-        if choice := self._popup.choice:
-            self._take(choice)
-
-    @on(CompletionPopup.Chosen)
-    def _take_chosen(self, event: CompletionPopup.Chosen) -> None:
-        self._take(event.completion)
-
-    def _due(self) -> Completion | None:
-        """The completion that Enter takes: one that the user has moved to, or the first of an unfinished word."""
-        offered = self._popup.completions
-        if offered is None:
-            return None
-        is_unfinished = offered.typed not in ("", "/", "@") and not offered.is_complete
-        return self._popup.choice if self._popup.is_chosen or is_unfinished else None
-
-    def _take(self, choice: Completion) -> None:
-        offered = self._popup.completions
-        assert offered is not None
-        row, column = self.cursor_location
-        self.replace(choice.text, (row, offered.start), (row, column), maintain_selection_offset=False)
-        if not choice.goes_on:
-            self._popup.show(None)
-
-    def _offer(self) -> None:
-        row, column = self.cursor_location
-        before = self.document.get_line(row)[:column]
-        self._popup.show(completions(before, row == 0, self._known, self.folder))
-
-    @on(PromptArea.SelectionChanged)
-    def _move_on(self) -> None:
-        if self._popup.completions is not None:
-            self._offer()
-
-    def on_blur(self) -> None:
-        """The completion belongs to what is being typed."""
-        self._popup.show(None)
+        return super().edit(edit)
 
     @on(PromptArea.Changed)
     def _show_files(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from rich.style import Style
 from rich.text import Text
@@ -13,14 +15,24 @@ from textual.widgets.text_area import Edit, EditResult, Location
 from app.chat.pastes import Pastes, is_long, unix_lines
 from engine.printable import UNSAFE
 
+
+
+def _binding_id(binding: Any) -> str:
+    """Textual gives the keys of its editor no ids, by which they can be changed."""
+    return "text_" + str(binding.action).replace("(True)", "_select")
+
+
 _PLACEHOLDER_STYLE = Style(bold=True, underline=True)
 
 
-class PromptArea(TextArea):
+class PromptArea(TextArea, inherit_bindings=False):
     """pastes: the texts behind the placeholders.
 
     A placeholder can be passed, selected and deleted only as a whole. Control characters are kept and shown as pictures.
     """
+
+    BINDING_GROUP_TITLE = "Editing text"
+    BINDINGS: ClassVar = [replace(binding, id=_binding_id(binding)) for binding in TextArea.BINDINGS]
 
     def __init__(self) -> None:
         super().__init__(id="composer", soft_wrap=True, highlight_cursor_line=False)
