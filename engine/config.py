@@ -28,7 +28,8 @@ class EngineConfig:
     context: tokens one sequence can hold. threads: CPU threads. device: a name listed by engine/devices.py,
     or the address HOST:PORT of a ggml RPC server. kv_type: of the keys, and of the values where the cache can.
     tuning_file: where the settings that fit this machine are remembered; None uses defaults and measures nothing.
-    retune: measure anew, and take more time for it, whatever the file says.
+    retune: measure anew, and take more time for it, whatever the file says. flash: llama.cpp's flash attention in the
+    contiguous engine, None is llama.cpp's choice. speculate: let the paged engine verify draft tokens.
     """
 
     kind: EngineKind | None = None
@@ -38,3 +39,5 @@ class EngineConfig:
     kv_type: KvType = KvType.F16
     tuning_file: str | None = None
     retune: bool = False
+    flash: bool | None = None
+    speculate: bool = True

@@ -12,7 +12,7 @@ from engine.detokenizer import Detokenizer
 from engine.errors import StepFailed
 from engine.interface import Engine
 from engine.interface import Event as EngineEvent
-from engine.messages import Failed, Finished, Notice, TextDelta, TextEvent, TextRequest
+from engine.messages import Failed, Finished, Notice, TextDelta, TextEvent, TextRequest, TokenPrompt
 from engine.sequence import FinishReason, PrefillEvent, Request, TokenEvent
 from engine.survey import PoolSurvey
 from engine.tokenizer import ChatPrompt, Tokenizer
@@ -53,7 +53,8 @@ class TextGeneration:
         """
         events: list[TextEvent] = []
         prompt = self._prompt(request)
-        if self._tokenizer.chat_template is None and not isinstance(request.prompt, str) and not self._said_no_template:
+        is_chat = isinstance(request.prompt, tuple)
+        if is_chat and self._tokenizer.chat_template is None and not self._said_no_template:
             events.append(Notice(request_id, NO_TEMPLATE))
             self._said_no_template = True
         answers = {index: _Answer(Detokenizer(self._tokenizer, request.stop)) for index in range(request.n)}
@@ -62,7 +63,7 @@ class TextGeneration:
                 prompt=prompt.token_ids,
                 sampling=request.sampling,
                 max_tokens=request.max_tokens,
-                stop_tokens=self._tokenizer.stop_tokens,
+                stop_tokens=frozenset() if isinstance(request.prompt, TokenPrompt) else self._tokenizer.stop_tokens,
                 priority=request.priority,
                 n=request.n,
                 owner=request.owner,
@@ -106,6 +107,8 @@ class TextGeneration:
         return []
 
     def _prompt(self, request: TextRequest) -> ChatPrompt:
+        if isinstance(request.prompt, TokenPrompt):
+            return ChatPrompt(request.prompt.token_ids, "")
         if isinstance(request.prompt, str):
             return ChatPrompt(self._tokenizer.encode_raw(request.prompt + request.continued), "")
         if self._tokenizer.chat_template is not None:

@@ -36,9 +36,9 @@ def load_engine(path: str, config: EngineConfig, progress: Callable[[float], Non
     engine: Engine
     try:
         if config.kind == EngineKind.CONTIGUOUS:
-            engine = ContiguousEngine(path, config, progress)
+            engine = ContiguousEngine(path, config, progress, flash=config.flash)
         else:
-            engine = PagedEngine(path, config, progress)
+            engine = PagedEngine(path, config, progress, speculate=config.speculate)
     except UnsupportedModel as reason:
         if config.kind is not None:
             raise

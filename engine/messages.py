@@ -39,17 +39,24 @@ class ChatMessage:
 
 
 @dataclass(frozen=True)
-class TextRequest:
-    """A prompt in words and what to do with it.
+class TokenPrompt:
+    """A prompt that was tokenized before, as measurements have them. Answers to it do not end before `max_tokens`."""
 
-    prompt: messages for the model's chat template, or a string to complete as it stands.
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TextRequest:
+    """A prompt and what to do with it.
+
+    prompt: messages for the model's chat template, a string to complete as it stands, or token ids.
     stop: strings that end an answer; they are not part of it. max_tokens, priority, n, owner: as in Request.
     thinking: whether a reasoning model should think first; None leaves it to the model's chat template.
     continued: the beginning of the assistant's answer to the messages, which the model is to go on with.
     Raises PromptError when there is nothing to answer.
     """
 
-    prompt: str | tuple[ChatMessage, ...]
+    prompt: str | tuple[ChatMessage, ...] | TokenPrompt
     sampling: SamplingParams = field(default_factory=SamplingParams)
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
@@ -60,8 +67,14 @@ class TextRequest:
     continued: str = ""
 
     def __post_init__(self) -> None:
-        texts = [self.prompt] if isinstance(self.prompt, str) else [message.content for message in self.prompt]
-        if not texts or not texts[-1].strip():
+        match self.prompt:
+            case str(text):
+                texts = [text]
+            case TokenPrompt():
+                texts = []
+            case messages:
+                texts = [message.content for message in messages]
+        if not isinstance(self.prompt, TokenPrompt) and not (texts and texts[-1].strip()):
             raise PromptError("The prompt is empty: write what you want to ask.")
         try:
             "".join((*texts, *self.stop, self.continued)).encode()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from engine.devices import list_devices
 from engine.memory import available_memory
 
 ADVICE_CONTEXT = 8192
@@ -37,6 +36,8 @@ class Machine(NamedTuple):
     @classmethod
     def now(cls) -> Machine:
         """This machine, at this moment."""
+        from engine.devices import list_devices  # noqa: PLC0415 - native code, which not every estimate needs
+
         free = (device.memory_free for device in list_devices() if device.kind == "gpu")
         return cls(available_memory(), next(free, 0))
 

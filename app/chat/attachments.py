@@ -72,7 +72,9 @@ def read_text(path: Path) -> str:
             f"The file {name} is not UTF-8 text (byte {error.start + 1:,}): only text can be attached."
         ) from None
     if "\0" in text:
-        raise ComposeError(f"The file {name} is binary (byte {text.index(chr(0)) + 1:,} is 0): only text can be attached.")
+        raise ComposeError(
+            f"The file {name} is binary (byte {text.index(chr(0)) + 1:,} is 0): only text can be attached."
+        )
     return text
 
 

@@ -47,7 +47,9 @@ def completions(before: str, is_first_line: bool, known: Known, folder: Path) ->
         return None
     quoted, word = match.groups()
     choices = [
-        Completion(choice.name + "/" * choice.is_folder, _mention(choice.path, choice.is_folder), goes_on=choice.is_folder)
+        Completion(
+            choice.name + "/" * choice.is_folder, _mention(choice.path, choice.is_folder), goes_on=choice.is_folder
+        )
         for choice in complete_path(quoted or word or "", folder)[:_MOST]
     ]
     return Completions(match.start(), match[0], choices) if choices else None
@@ -57,7 +59,12 @@ def _of_command(before: str, known: Known) -> Completions | None:
     if match := _NAME.fullmatch(before):
         typed = match[1].lower()
         choices = [
-            Completion(command.usage, f"/{command.name}{' ' if command.arguments else ''}", command.help, bool(command.arguments))
+            Completion(
+                command.usage,
+                f"/{command.name}{' ' if command.arguments else ''}",
+                command.help,
+                bool(command.arguments),
+            )
             for command in COMMANDS
             if command.name.startswith(typed)
         ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,7 +32,8 @@ class Database:
             _make(path)
             self._connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)
             try:
-                for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "trusted_schema = ON"):
+                _write_ahead(self._connection)
+                for pragma in ("synchronous = FULL", "foreign_keys = ON", "trusted_schema = ON"):
                     self._connection.execute(f"PRAGMA {pragma}")
             except BaseException:
                 self._connection.close()
@@ -99,6 +101,20 @@ def _make(path: Path) -> None:
             os.fchmod(descriptor, _MODE)
     finally:
         os.close(descriptor)
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Where several instances find a new file at once, SQLite refuses all but one, and does not wait by itself."""
+    end = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _explanation(error: sqlite3.Error, path: Path) -> str:

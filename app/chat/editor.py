@@ -30,7 +30,9 @@ def editor_command() -> list[str]:
             except ValueError:
                 command = []
             if not command or shutil.which(command[0]) is None:
-                raise EditorError(f"There is no editor {quoted(value)}, which ${variable} names: set it to one that is there.")
+                raise EditorError(
+                    f"There is no editor {quoted(value)}, which ${variable} names: set it to one that is there."
+                )
             return command
     for name in _USUAL:
         if shutil.which(name):
@@ -45,7 +47,9 @@ def edited(text: str, command: Sequence[str]) -> str:
     out.
     """
     try:
-        with tempfile.TemporaryDirectory(prefix="octavo-") as folder:  # 0700: what the editor writes beside it is private
+        with tempfile.TemporaryDirectory(
+            prefix="octavo-"
+        ) as folder:  # 0700: what the editor writes beside it is private
             path = Path(folder) / "prompt.md"
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with open(descriptor, "w", encoding="utf-8", errors="replace", newline="") as stream:
@@ -53,7 +57,9 @@ def edited(text: str, command: Sequence[str]) -> str:
             with _interrupts_left_to_it():
                 code = subprocess.run([*command, str(path)], check=False).returncode
             if code != 0:
-                raise EditorError(f"The editor {quoted(command[0])} ended with code {code}: your text is as it was before.")
+                raise EditorError(
+                    f"The editor {quoted(command[0])} ended with code {code}: your text is as it was before."
+                )
             result = path.read_text("utf-8-sig")
     except UnicodeDecodeError:
         raise EditorError("The editor saved something other than UTF-8 text: your text is as it was before.") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import NamedTuple
 
 from app.chat.conversation import Message, MessageState, ReplyFigures
 from engine.messages import Role
@@ -19,16 +20,23 @@ _ENDS = {
 CONTINUABLE = frozenset(_ENDS)
 """How replies end that may go on."""
 
-_BAR = 20
+_BAR = 16
 """Cells of the bar that shows how far a prompt is."""
 
 
-def heading(message: Message, model: str, place: tuple[int, int], now: datetime) -> str:
-    """ "Qwen3-4B · ‹ 2/3 › · 14:32", with the date if it is not today's. place: number among the branches, and of all."""
-    number, count = place
+class MessagePlace(NamedTuple):
+    """Where a message is: the number of its branch, how many there are here, and whether the path ends with it."""
+
+    branch: int
+    n_branches: int
+    is_last: bool
+
+
+def heading(message: Message, model: str, place: MessagePlace, now: datetime) -> str:
+    """ "Qwen3-4B · ‹ 2/3 › · 14:32", with the date if it is not today's."""
     created, now = message.created.astimezone(), now.astimezone()
     moment = f"{created:%H:%M}" if created.date() == now.date() else f"{created:%Y-%m-%d %H:%M}"
-    branch = f"‹ {number}/{count} ›" if count > 1 else ""
+    branch = f"‹ {place.branch}/{place.n_branches} ›" if place.n_branches > 1 else ""
     return _joined(_NAMES.get(message.role) or model or "Model", branch, moment)
 
 
@@ -36,7 +44,7 @@ def prompt_progress(done: int, total: int, reused: int) -> str:
     """A bar of what was found in the cache, what has been computed and what is to do, and the same in numbers."""
     cells = [round(_BAR * min(n / total, 1)) if total else 0 for n in (reused, done)]
     bar = "▓" * cells[0] + "█" * (cells[1] - cells[0]) + "░" * (_BAR - max(cells))
-    return f"Reading {bar} {done:,} of {total:,} tokens" + (f" (▓ {reused:,} reused)" if reused else "")
+    return f"Reading {bar} {done:,} of {total:,} tokens" + (f", ▓ {reused:,} reused" if reused else "")
 
 
 def figures(message: Message, error: str, key: str) -> str:
@@ -53,7 +61,7 @@ def _costs(costs: ReplyFigures) -> list[str]:
         f"{costs.decode_tok_s:.1f} tok/s" if costs.decode_tok_s is not None else "",
         f"TTFT {costs.ttft_s:.2f} s",
         f"{costs.generated_tokens:,} tokens",
-        f"prompt {costs.reused_tokens:,} reused + {costs.computed_tokens:,} computed",
+        f"{costs.reused_tokens:,} reused + {costs.computed_tokens:,} computed",
     ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.chat.conversation import Conversation, Message, MessageState, ReplyFigures
 from app.chat.engine_host import EngineEvent, EngineHost, OpenEngine, Post, Ticket
@@ -61,6 +61,14 @@ class OpenChat:
     def is_draft(self) -> bool:
         """Whether nothing has been said in it yet."""
         return self.chat_id == _DRAFT
+
+
+class MessageDeletion(NamedTuple):
+    """Messages that were deleted together. id: the store's."""
+
+    chat_id: int
+    id: int
+    n_messages: int
 
 
 class Session:
@@ -173,6 +181,7 @@ class Session:
 
     def resume(self, chat: OpenChat, message_id: int) -> None:
         """Go on with a reply that was stopped, cut or interrupted. Raises StoreError."""
+        self.stop(chat)
         self.store.update_message(message_id, state=MessageState.STREAMING)
         message = chat.conversation.revise(message_id, state=MessageState.STREAMING)
         self._tell(MessageAdded(chat.chat_id, message))
@@ -192,6 +201,18 @@ class Session:
         assert chat.conversation.leaf is not None
         self.store.set_leaf(chat.chat_id, chat.conversation.leaf)
         return True
+
+    def delete_messages(self, chat: OpenChat, message_id: int) -> MessageDeletion:
+        """Delete a message and all that follow it; `undo_delete` brings them back. Raises StoreError."""
+        if chat.reply is not None and chat.reply.message_id in chat.conversation.subtree(message_id):
+            self.stop(chat)
+        deletion = self.store.delete_messages(chat.chat_id, message_id)
+        return MessageDeletion(chat.chat_id, deletion, len(chat.conversation.remove(message_id)))
+
+    def undo_delete(self, chat: OpenChat, deletion: MessageDeletion) -> None:
+        """Bring messages back, and show the path of then. Raises StoreError."""
+        self.store.restore_messages(deletion.id)
+        chat.conversation = self.store.load(chat.chat_id)
 
     def start_at(self, chat: OpenChat, message_id: int | None) -> None:
         """Let the model read the chat from this message on; None is all of it. Raises StoreError."""

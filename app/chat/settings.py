@@ -93,6 +93,11 @@ def _converted(name: str, value: Any, convert: Callable[[click.ParamType[Any]], 
     return _ENUMS[name](result) if name in _ENUMS else result
 
 
+def allowed_values(name: str) -> str:
+    """What a field of ChatSettings can be, in words."""
+    return allowed(_TYPES[name])
+
+
 def nearest(name: str, known: Collection[str]) -> list[str]:
     """What the user may have meant: the known name that is like it, or else all of them."""
     return difflib.get_close_matches(name, known, n=1) or list(known)

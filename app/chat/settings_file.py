@@ -49,13 +49,10 @@ def read_settings(path: Path | None = None) -> tuple[AppSettings, list[str]]:
     except FileNotFoundError:
         return AppSettings(), []
     except OSError as error:
-        return AppSettings(), [
-            f"{quoted_path(path)} cannot be read ({error.strerror}): the defaults are used."
-        ]
+        return AppSettings(), [f"{quoted_path(path)} cannot be read ({error.strerror}): the defaults are used."]
     except (ValueError, RecursionError) as error:  # no UTF-8, no TOML, a number of thousands of digits, endless nesting
         return AppSettings(), [
-            f"{quoted_path(path)} is no valid TOML ({one_line(str(error))}): mend it; until then the "
-            "defaults are used."
+            f"{quoted_path(path)} is no valid TOML ({one_line(str(error))}): mend it; until then the defaults are used."
         ]
     reader = _Reader(path)
     return reader.settings(content), reader.problems

@@ -13,7 +13,7 @@ from engine.config import KvType
 from engine.errors import DeviceError, StepFailed
 from engine.generation import TextGeneration
 from engine.interface import Event
-from engine.messages import ChatMessage, Failed, Finished, TextDelta, TextEvent, TextRequest
+from engine.messages import ChatMessage, Failed, Finished, TextDelta, TextEvent, TextRequest, TokenPrompt
 from engine.sequence import FinishReason, KvStats, Request, SequenceStats, TokenEvent
 from engine.survey import PoolSurvey
 from engine.tokenizer import Tokenizer
@@ -164,6 +164,21 @@ def test_what_the_template_has_opened_belongs_to_the_answer(tmp_path: Path) -> N
         tokenizer.encode_raw("hi<think>\nwell, ")
     )
     tokenizer.close()
+
+
+def test_a_prompt_of_tokens_has_no_end_but_its_length(tokenizer: Tokenizer) -> None:
+    asked: list[Request] = []
+
+    class ListeningEngine(ScriptedEngine):
+        def submit(self, request: Request) -> int:
+            asked.append(request)
+            return super().submit(request)
+
+    ask = TextRequest(TokenPrompt((5, 6, 7)), max_tokens=2)
+    generation = TextGeneration(ListeningEngine([[1, 2]], 1, end_with_token=True), tokenizer)
+    generation.submit(7, ask)
+    assert (asked[0].prompt, asked[0].stop_tokens) == ((5, 6, 7), frozenset())
+    assert generation.count_tokens(ask) == 3
 
 
 def test_the_engine_computes_nothing_after_a_stop_string(tokenizer: Tokenizer) -> None:

@@ -6,70 +6,86 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
-from textual.screen import Screen
 
-from app.chat.events import (
-    EngineFailed,
-    EngineLoading,
-    EngineReady,
-    MessageAdded,
-    Noticed,
-    PromptProgress,
-    ReplyEnded,
-    ReplyText,
-    SessionEvent,
-    TitleChanged,
-)
+from app.chat.events import MessageAdded, PromptProgress, ReplyEnded, ReplyText, SessionEvent, TitleChanged
+from app.chat.palette import SlashCommands
+from app.chat.screens.chat_commands import ChatCommands
+from app.chat.screens.reader import Reader
+from app.chat.screens.shell import failure_text
 from app.chat.session import OpenChat, Session
 from app.chat.widgets.composer import Composer
+from app.chat.widgets.pool_panel import PoolPanel
+from app.chat.widgets.reading_hint import ReadingHint
+from app.chat.widgets.sidebar import Sidebar
 from app.chat.widgets.status_bar import StatusBar
 from app.chat.widgets.transcript import Transcript
-from engine.errors import OctavoError
 
 
-class ChatScreen(Screen[None]):
+class ChatScreen(Reader):
     """Shows one chat of the session; others go on behind it."""
 
     BINDINGS = [  # noqa: RUF012 - Textual declares it so
-        Binding("escape", "stop", "Stop", show=False),
-        Binding("ctrl+n", "new_chat", "New chat"),
+        Binding("ctrl+c", "copy_text", "Copy what is selected", show=False, id="copy_selection"),
+        Binding("escape,ctrl+c", "stop", "Stop the reply", show=False, id="stop"),
+        Binding("ctrl+n", "new_chat", "New chat", id="new_chat"),
+        Binding("ctrl+o", "model", "Choose the model", show=False, id="model"),
+        Binding("f4", "settings", "Settings", show=False, id="settings"),
     ]
+    COMMANDS = {SlashCommands}  # noqa: RUF012
 
     def __init__(self, session: Session) -> None:
-        super().__init__()
-        self.session = session
-        self.chat: OpenChat = session.new_chat()
+        super().__init__(session)
+        self.commands = ChatCommands(self)
 
     def compose(self) -> ComposeResult:
-        """Transcript, composer and status."""
-        with Horizontal(), Vertical(id="main"):
-            yield Transcript()
-            yield Composer()
-            yield StatusBar()
+        """The chats, the one that is shown with the composer, the KV pool, and the status below them all."""
+        with Horizontal():
+            yield Sidebar(self.session, self.attention)
+            with Vertical(id="main"):
+                yield Transcript()
+                yield ReadingHint()
+                yield Composer(self.commands.known)
+            yield PoolPanel()
+        yield StatusBar()
 
     async def on_mount(self) -> None:
-        """Begin with a new chat, and load its model while the user writes."""
+        """Begin with a chat, and load its model while the user writes."""
+        self.on_shell_mount()
         await self.show_chat(self.chat)
+        self.focus_chat()
+
+    def focus_chat(self) -> None:
+        """Put the cursor where the user writes."""
         self.query_one(Composer).focus()
 
-    async def show_chat(self, chat: OpenChat) -> None:
-        """Show another chat."""
+    async def show_chat(self, chat: OpenChat, message_id: int | None = None) -> None:
+        """Show another chat, and the place of a message in it."""
         if chat is not self.chat:
             self.session.close_chat(self.chat)
         self.chat = chat
-        await self.query_one(Transcript).show(chat.conversation)
-        try:
+        self.query_one(Composer).show_chat(chat.chat_id)
+        await self.query_one(Transcript).show(chat)
+        if message_id is not None:
+            self.call_after_refresh(self.query_one(Transcript).go_to, message_id)
+        with self.telling():
             self.session.prepare(chat)
-        except OctavoError as error:
-            self.notify(str(error), severity="error", markup=False)
+        self.chat_shown()
 
     @on(Composer.Submitted)
-    def _send(self, event: Composer.Submitted) -> None:
-        self.session.send(self.chat, event.text)
+    async def _send(self, event: Composer.Submitted) -> None:
+        await self.commands.submit(event.draft)
 
     def action_stop(self) -> None:
         """Stop the reply that is being written."""
         self.session.stop(self.chat)
+
+    def action_model(self) -> None:
+        """Choose the model of this chat."""
+        self.commands.choose_model()
+
+    def action_settings(self) -> None:
+        """Change the settings of this chat and of new ones."""
+        self.commands.set()
 
     async def action_new_chat(self) -> None:
         """Begin another chat."""
@@ -77,16 +93,8 @@ class ChatScreen(Screen[None]):
 
     async def take(self, event: SessionEvent) -> None:
         """Show what the session tells."""
-        transcript, status = self.query_one(Transcript), self.query_one(StatusBar)
+        transcript = self.query_one(Transcript)
         match event:
-            case EngineLoading(fraction):
-                status.show(f"Loading {self._model()}: {fraction:.0%}")
-            case EngineReady(loaded):
-                status.show(self._model(), loaded.engine, f"window {loaded.context:,}")
-            case EngineFailed(error):
-                self.notify(str(error), severity="error", markup=False)
-            case Noticed(_, text):
-                self.notify(text, markup=False)
             case TitleChanged(chat_id, title) if chat_id == self.chat.chat_id:
                 self.sub_title = title
             case MessageAdded(chat_id, message) if chat_id == self.chat.chat_id:
@@ -94,13 +102,8 @@ class ChatScreen(Screen[None]):
             case PromptProgress(_, message_id, done, total, reused):
                 if view := transcript.view_of(message_id):
                     view.show_progress(done, total, reused)
-            case ReplyText(_, message_id, text):
-                if view := transcript.view_of(message_id):
-                    await view.add_text(text)
+            case ReplyText(_, message_id, _):
+                transcript.grow(message_id)
             case ReplyEnded(_, message, error):
-                if view := transcript.view_of(message.id):
-                    await view.end(message, None if error is None else str(error))
-
-    def _model(self) -> str:
-        path = self.session.host.path
-        return path.stem if path else ""
+                await transcript.end(message, "" if error is None else failure_text(error))
+        self.follow(event)

@@ -28,28 +28,29 @@ class SearchScreen(ModalScreen[SearchHit | None]):
     """Ends with the hit that the user wants to see, or None."""
 
     BINDINGS = [  # noqa: RUF012 - Textual declares it so
-        Binding("escape", "dismiss", "Close", show=False, id="search-close"),
-        Binding("down", "move(1)", "Next", show=False, priority=True, id="search-next"),
-        Binding("up", "move(-1)", "Previous", show=False, priority=True, id="search-previous"),
+        Binding("escape", "dismiss", "Close", show=False, id="search_close"),
+        Binding("down", "move(1)", "Next", show=False, priority=True, id="search_next"),
+        Binding("up", "move(-1)", "Previous", show=False, priority=True, id="search_previous"),
     ]
 
-    def __init__(self, search: Callable[[str, int], list[SearchHit]]) -> None:
-        """`search` is ChatStore.search."""
+    def __init__(self, search: Callable[[str, int], list[SearchHit]], words: str = "") -> None:
+        """`search` is ChatStore.search. words: what to look for at first."""
         super().__init__()
         self._search = search
+        self._words = words
         self._hits: list[SearchHit] = []
 
     def compose(self) -> ComposeResult:
         """What to look for, and what there is."""
         with Vertical(classes="dialog wide"):
             yield Static("Search all chats", classes="dialog-title")
-            yield Input(placeholder="Words, the last of which may be unfinished", id="search-words")
+            yield Input(self._words, placeholder="Words, the last of which may be unfinished", id="search-words")
             yield OptionList(id="hits")
             yield Static(id="search-note")
 
     def on_mount(self) -> None:
-        """Nothing is found yet."""
-        self._show("")
+        """Show what there is."""
+        self._show(self._words)
 
     @on(Input.Changed)
     def _look(self, event: Input.Changed) -> None:

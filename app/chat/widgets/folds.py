@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.message import Message
 from textual.widgets import Static
 
 from app.chat.message_texts import text_size, thought_title
@@ -28,6 +31,12 @@ class Fold(Vertical):
     Fold > .fold-title { height: 1; width: 1fr; color: $text-muted; }
     """
 
+    @dataclass
+    class Asked(Message):
+        """The user wants it unfolded, or folded again."""
+
+        fold: Fold
+
     def __init__(self, *, classes: str) -> None:
         super().__init__(classes=classes)
         self.is_unfolded = False
@@ -36,6 +45,10 @@ class Fold(Vertical):
     def compose(self) -> ComposeResult:
         """Folded."""
         yield self._title
+
+    def ask(self) -> None:
+        """Let the transcript toggle it, which keeps it in its place."""
+        self.post_message(self.Asked(self))
 
     async def toggle(self) -> None:
         """Unfold it, or fold it again."""
@@ -57,10 +70,9 @@ class Fold(Vertical):
         mark = "▼" if self.is_unfolded else "▶"
         self._title.update(Content(f"{mark} {title}"), layout=False)
 
-    async def _on_click(self, event: events.Click) -> None:
+    def _on_click(self, event: events.Click) -> None:
         if event.widget is self._title:
-            event.stop()
-            await self.toggle()
+            self.ask()
 
 
 class ThoughtFold(Fold):
@@ -71,13 +83,17 @@ class ThoughtFold(Fold):
     ThoughtFold > MarkdownBody { border-left: vkey $panel; padding: 0 0 0 1; color: $text-muted; }
     """
 
-    def __init__(self) -> None:
+    def __init__(self, thought: str, seconds: float | None, *, is_open: bool) -> None:
         super().__init__(classes="thought")
-        self._thought = ""
-        self._seconds: float | None = None
-        self._is_open = False
+        self._thought = thought
+        self._seconds = seconds
+        self._is_open = is_open
         self._body: MarkdownBody | None = None
         self._n_shown = 0
+
+    def on_mount(self) -> None:
+        """Say how long it is."""
+        self._show_thought_title()
 
     async def show(self, thought: str, seconds: float | None, *, is_open: bool) -> None:
         """The thought so far, and for how many seconds it has gone on. is_open: it goes on."""

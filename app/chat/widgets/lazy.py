@@ -19,8 +19,11 @@ def wrapped_lines(text: str, width: int) -> int:
 class Lazy(Vertical):
     """Empty at first, but as high as its widgets will be, about; or as they were, if it had them.
 
-    Transcript builds and drops it. is_built: whether it has its widgets.
+    Transcript builds and drops it. is_built: whether it has its widgets. HOLDS_LAZY: whether others are among them.
     """
+
+    HOLDS_LAZY = False
+
 
     DEFAULT_CSS = """
     Lazy { width: 1fr; height: auto; }
@@ -29,7 +32,7 @@ class Lazy(Vertical):
     def __init__(self, *, classes: str = "", is_built: bool = False) -> None:
         super().__init__(classes=classes)
         self.is_built = is_built
-        self._last_size = Size(0, 0)
+        self._expected = Size(0, 0)
 
     def estimate(self, width: int) -> int:
         """Lines that the widgets will take, about."""
@@ -48,7 +51,14 @@ class Lazy(Vertical):
         """What there is, or what is expected."""
         if self.is_built:
             return super().get_content_height(container, viewport, width)
-        return self._last_size.height if self._last_size.width == width else self.estimate(width)
+        if self._expected.width != width:
+            self._expected = Size(width, self.estimate(width))
+        return self._expected.height
+
+    def forget_height(self) -> None:
+        """The widgets would be other ones now."""
+        self._expected = Size(0, 0)
+        self.refresh(layout=True)
 
     async def build(self) -> None:
         """Make the widgets. The height changes once, when all of them are there."""
@@ -58,6 +68,6 @@ class Lazy(Vertical):
 
     async def drop(self) -> None:
         """Do without the widgets, and keep the height until the width changes."""
-        self._last_size = self.content_size
+        self._expected = self.content_size
         self.is_built = False
         await self.remove_children()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import enum
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from textual.binding import Binding
 from textual.content import Content
 from textual.message import Message as Posted
 from textual.timer import Timer
@@ -18,13 +16,14 @@ from textual.widgets import Static
 
 from app.chat.conversation import Message, MessageState
 from app.chat.markdown_text import code_blocks
-from app.chat.message_texts import CONTINUABLE, figures, heading, prompt_progress
+from app.chat.message_texts import CONTINUABLE, MessagePlace, figures, heading, prompt_progress
 from app.chat.reply import Reply
 from app.chat.thinking import ThoughtAndAnswer, parts
 from app.chat.widgets.copying import copy_text
 from app.chat.widgets.folds import Fold, LongText, ThoughtFold, is_long
 from app.chat.widgets.lazy import Lazy, wrapped_lines
 from app.chat.widgets.markdown_body import MarkdownBody, PlainBody
+from app.chat.widgets.message_keys import CONTINUE_KEY, MESSAGE_BINDINGS, Wish, key_of
 from engine.messages import Role
 from engine.printable import one_line, printable
 
@@ -34,21 +33,8 @@ _PERIOD_S = 1 / 20
 _FOLDED_LINES = 8
 
 
-class Wish(enum.StrEnum):
-    """What the user wants done with a message."""
-
-    EDIT = "edit"
-    REGENERATE = "regenerate"
-    CONTINUE = "continue"
-    DELETE = "delete"
-    PREVIOUS_BRANCH = "previous_branch"
-    NEXT_BRANCH = "next_branch"
-
-
 class MessageView(Lazy, can_focus=True):
-    """A message of the path. place: its number among the branches here, and how many there are. reply: if it is one
-    that is being written.
-    """
+    """A message of the path. reply: if it is one that is being written."""
 
     DEFAULT_CSS = """
     MessageView { margin: 1 0 0 0; padding: 0 0 0 1; border-left: blank; }
@@ -56,17 +42,8 @@ class MessageView(Lazy, can_focus=True):
     MessageView > .heading { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
     """
 
-    BINDINGS = [  # noqa: RUF012 - Textual declares it so
-        Binding("e", "wish('edit')", "edit", show=False, id="message-edit"),
-        Binding("r", "wish('regenerate')", "again", show=False, id="message-regenerate"),
-        Binding("g", "wish('continue')", "continue", show=False, id="message-continue"),
-        Binding("c", "copy", "copy", show=False, id="message-copy"),
-        Binding("y", "copy_code", "code", show=False, id="message-copy-code"),
-        Binding("left,left_square_bracket", "wish('previous_branch')", "‹", show=False, id="message-previous-branch"),
-        Binding("right,right_square_bracket", "wish('next_branch')", "›", show=False, id="message-next-branch"),
-        Binding("enter,space", "fold", "fold", show=False, id="message-fold"),
-        Binding("d,delete", "wish('delete')", "delete", show=False, id="message-delete"),
-    ]
+    HOLDS_LAZY = True
+    BINDINGS = MESSAGE_BINDINGS
 
     @dataclass
     class Wanted(Posted):
@@ -75,7 +52,7 @@ class MessageView(Lazy, can_focus=True):
         message_id: int
         wish: Wish
 
-    def __init__(self, message: Message, place: tuple[int, int], reply: Reply | None = None) -> None:
+    def __init__(self, message: Message, place: MessagePlace, reply: Reply | None = None) -> None:
         super().__init__(classes=f"message {message.role}")
         self.message = message
         self._place = place
@@ -116,11 +93,12 @@ class MessageView(Lazy, can_focus=True):
         self._show_heading()
         self._show_figures()
 
-    def set_place(self, place: tuple[int, int]) -> None:
-        """The number of branches here has changed."""
+    def set_place(self, place: MessagePlace) -> None:
+        """There are other branches here now, or other messages below."""
         if place != self._place:
             self._place = place
             self._show_heading()
+            self._show_figures()
 
     # --- widgets ---
 
@@ -162,6 +140,10 @@ class MessageView(Lazy, can_focus=True):
         """The same."""
         async with self._lock:
             await super().drop()
+
+    @property
+    def _can_go_on(self) -> bool:
+        return self._place.is_last and self.message.state in CONTINUABLE
 
     @property
     def _is_ended(self) -> bool:
@@ -208,11 +190,10 @@ class MessageView(Lazy, can_focus=True):
     def _show_heading(self) -> None:
         model = self.message.figures.model if self.message.figures else self._reply.model if self._reply else ""
         text = heading(self.message, model, self._place, datetime.now(UTC))
-        keys = f"   {self._keys()}" if self.has_focus else ""
-        self._heading.update(Content(one_line(text)).append(Content(keys).stylize("dim")), layout=False)
+        self._heading.update(Content(one_line(text)), layout=False)
 
     def _show_figures(self) -> None:
-        text = self._progress or figures(self.message, self._error, self._key("message-continue"))
+        text = self._progress or figures(self.message, self._error, key_of(self, CONTINUE_KEY) if self._can_go_on else "")
         if not self._is_ended and not self._text and not text:
             text = "Waiting for the model"
         self._figures.display = bool(text)
@@ -220,21 +201,13 @@ class MessageView(Lazy, can_focus=True):
 
     # --- keys ---
 
-    def on_focus(self) -> None:
-        """Say which keys there are."""
-        self._show_heading()
-
-    def on_blur(self) -> None:
-        """They do nothing now."""
-        self._show_heading()
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
         """Only what makes sense here."""
         match action, parameters:
             case "wish", ("continue",):
-                return self.message.state in CONTINUABLE and self.message.role is Role.ASSISTANT
+                return self._can_go_on
             case "wish", ("previous_branch" | "next_branch",):
-                return self._place[1] > 1
+                return self._place.n_branches > 1
             case "copy_code", _:
                 return "```" in self._text or "~~~" in self._text
             case "fold", _:
@@ -258,18 +231,7 @@ class MessageView(Lazy, can_focus=True):
             self._n_copied += 1
             copy_text(self.app, blocks[number], f"Code block {number + 1} of {len(blocks)}")
 
-    async def action_fold(self) -> None:
+    def action_fold(self) -> None:
         """Unfold a thought or a long text, or fold it again."""
         if self._fold is not None:
-            self.post_message(self.Toggling(self._fold))
-
-    def _keys(self) -> str:
-        """The keys that do something here, as they are set."""
-        shown: dict[str, str] = {}
-        for active in self.screen.active_bindings.values():
-            if active.node is self and active.enabled and active.binding.description not in shown:
-                shown[active.binding.description] = self.app.get_key_display(active.binding)
-        return "  ".join(f"{key} {description}" for description, key in shown.items())
-
-    def _key(self, binding_id: str) -> str:
-        return next((key for key, bindings in self._bindings.key_to_bindings.items() for one in bindings if one.id == binding_id), "")
+            self._fold.ask()

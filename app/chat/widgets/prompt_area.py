@@ -16,7 +16,6 @@ from app.chat.pastes import Pastes, is_long, unix_lines
 from engine.printable import UNSAFE
 
 
-
 def _binding_id(binding: Any) -> str:
     """Textual gives the keys of its editor no ids, by which they can be changed."""
     return "text_" + str(binding.action).replace("(True)", "_select")
@@ -35,8 +34,8 @@ class PromptArea(TextArea, inherit_bindings=False):
     BINDINGS: ClassVar = [replace(binding, id=_binding_id(binding)) for binding in TextArea.BINDINGS]
 
     def __init__(self) -> None:
-        super().__init__(id="composer", soft_wrap=True, highlight_cursor_line=False)
         self.pastes = Pastes()
+        super().__init__(id="composer", soft_wrap=True, highlight_cursor_line=False)
 
     def insert_pasted(self, text: str) -> None:
         """Put a text in place of the selection, as a placeholder if it is long."""

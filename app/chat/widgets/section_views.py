@@ -45,7 +45,7 @@ class MarkdownSection(Lazy):
         if self.is_built:
             await self.query_one(Markdown).append(text)
         else:
-            self.refresh(layout=True)
+            self.forget_height()
 
     def cut(self) -> None:
         """The last block goes on in the next section, which follows without a blank line."""

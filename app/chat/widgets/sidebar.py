@@ -36,15 +36,15 @@ class Sidebar(Vertical):
     """Lists what is stored, and changes it; whoever owns the screen opens chats."""
 
     BINDINGS = [  # noqa: RUF012 - Textual declares it so
-        Binding("n", "new", "New chat", show=False, id="sidebar-new"),
-        Binding("r", "rename", "Rename", show=False, id="sidebar-rename"),
-        Binding("p", "pin", "Pin", show=False, id="sidebar-pin"),
-        Binding("a", "archive", "Archive", show=False, id="sidebar-archive"),
-        Binding("A", "show_archived", "Archived chats", show=False, id="sidebar-archived"),
-        Binding("d,delete", "delete", "Delete", show=False, id="sidebar-delete"),
-        Binding("u", "undo", "Undo deleting", show=False, id="sidebar-undo"),
-        Binding("slash", "filter", "Filter", show=False, id="sidebar-filter"),
-        Binding("escape", "leave", "Back", show=False, id="sidebar-leave"),
+        Binding("n", "new", "New chat", show=False, id="sidebar_new"),
+        Binding("r", "rename", "Rename", show=False, id="sidebar_rename"),
+        Binding("p", "pin", "Pin", show=False, id="sidebar_pin"),
+        Binding("a", "archive", "Archive", show=False, id="sidebar_archive"),
+        Binding("A", "show_archived", "Archived chats", show=False, id="sidebar_archived"),
+        Binding("d,delete", "delete", "Delete", show=False, id="sidebar_delete"),
+        Binding("u", "undo", "Undo deleting", show=False, id="sidebar_undo"),
+        Binding("slash", "filter", "Filter", show=False, id="sidebar_filter"),
+        Binding("escape", "leave", "Back", show=False, id="sidebar_leave"),
     ]
 
     @dataclass
@@ -181,12 +181,17 @@ class Sidebar(Vertical):
         self.reload(self._shown)
 
     def action_delete(self) -> None:
-        """Delete the chat; it can be restored."""
-        if (chat := self._chosen()) and self._change(lambda: self._session.delete_chat(chat.id)):
-            self._deleted.append(chat.id)
-            self._attention.forget(chat.id)
-            self.post_message(self.Deleted(chat.id))
-            self.notify(f"Deleted {quoted(chat.title or NO_TITLE, 40)}: u brings it back.", markup=False)
+        """Delete the chat under the cursor."""
+        if chat := self._chosen():
+            self.delete(chat.id, chat.title)
+
+    def delete(self, chat_id: int, title: str) -> None:
+        """Delete a chat; it can be restored."""
+        if self._change(lambda: self._session.delete_chat(chat_id)):
+            self._deleted.append(chat_id)
+            self._attention.forget(chat_id)
+            self.post_message(self.Deleted(chat_id))
+            self.notify(f"Deleted {quoted(title or NO_TITLE, 40)}: u in the list of chats brings it back.", markup=False)
 
     def action_undo(self) -> None:
         """Restore the chat that was deleted last."""

@@ -1,47 +1,200 @@
-"""The path of a chat, message below message, following the end while a reply streams."""
+"""The path of a chat, message below message."""
 
 from __future__ import annotations
 
-from textual.containers import VerticalScroll
+import itertools
 
-from app.chat.conversation import Conversation, Message
+from textual import on
+from textual.binding import Binding
+from textual.events import DescendantBlur, DescendantFocus
+from textual.message import Message as Posted
+
+from app.chat.conversation import Message
+from app.chat.message_texts import MessagePlace
+from app.chat.reply import Reply
+from app.chat.session import OpenChat
+from app.chat.widgets.folds import Fold
+from app.chat.widgets.lazy_scroll import LazyScroll
 from app.chat.widgets.message_view import MessageView
 
+LEAVE_KEY = "transcript_leave"
 
-class Transcript(VerticalScroll):
-    """Shows one conversation at a time."""
+
+class Transcript(LazyScroll, can_focus=False, inherit_bindings=False):
+    """Shows one chat at a time. has_news: there is new text below the window."""
+
+    BINDINGS = [  # noqa: RUF012 - Textual declares it so
+        Binding("up,k", "move(-1)", "Message before", show=False, id="transcript_before"),
+        Binding("down,j", "move(1)", "Message after", show=False, id="transcript_after"),
+        Binding("pageup", "page_up", "Page up", show=False, id="transcript_page_up"),
+        Binding("pagedown", "page_down", "Page down", show=False, id="transcript_page_down"),
+        Binding("home", "first", "First message", show=False, id="transcript_first"),
+        Binding("end", "last", "Last message", show=False, id="transcript_last"),
+        Binding("escape", "leave", "Back to writing", show=False, id=LEAVE_KEY),
+    ]
+
+    class Left(Posted):
+        """The user wants to write again."""
+
+    class Noted(Posted):
+        """Another message has the focus, or `has_news` has changed."""
 
     def __init__(self) -> None:
         super().__init__(id="transcript")
-        self._conversation: Conversation | None = None
+        self._chat: OpenChat | None = None
+        self.has_news = False
 
-    async def show(self, conversation: Conversation) -> None:
-        """Show a conversation from its root to its leaf."""
-        self._conversation = conversation
-        await self.remove_children()
-        await self.mount_all(self._view(message) for message in conversation.path())
-        self.anchor()
+    # --- the chat ---
+
+    async def show(self, chat: OpenChat) -> None:
+        """Show a chat, at its end."""
+        self._chat = chat
+        with self.app.batch_update():
+            await self.query(MessageView).remove()
+            await self.sync()
+        self.follow()
+
+    async def sync(self) -> None:
+        """Show the path of the chat as it is now; messages that were and are on it stay."""
+        assert self._chat is not None
+        path = self._chat.conversation.path()
+        views = list(self.query(MessageView))
+        kept = list(itertools.takewhile(lambda pair: pair[0].id == pair[1].message.id, zip(path, views, strict=False)))
+        for message, view in kept:
+            view.set_place(self._place(message))
+        with self.app.batch_update():
+            new = [self._view(message) for message in path[len(kept) :]]
+            await self.mount_all(new, after=len(kept) - 1 if kept else None)
+            for view in views[len(kept) :]:
+                await view.remove()
 
     async def add(self, message: Message) -> None:
-        """The path ends with this message now; what does not lead to it is no longer shown."""
-        assert self._conversation is not None
-        path = [one.id for one in self._conversation.path()]
-        for view in self.query(MessageView):
-            if view.message.id not in path or view.message.id == message.id:
-                await view.remove()
-        await self.mount(self._view(message))
-        for view in self.query(MessageView):
-            view.set_place(self._place(view.message))
-        self.anchor()
+        """The path ends with this message now; or it is there already, and goes on."""
+        if view := self.view_of(message.id):
+            await view.revise(message, self._reply(message))
+        await self.sync()
+        self.follow()
+
+    async def end(self, message: Message, error: str) -> None:
+        """A reply has ended. error: why it failed."""
+        if view := self.view_of(message.id):
+            await view.revise(message, error=error)
 
     def view_of(self, message_id: int) -> MessageView | None:
         """The view of a message, if it is on the path that is shown."""
         return next((view for view in self.query(MessageView) if view.message.id == message_id), None)
 
-    def _view(self, message: Message) -> MessageView:
-        return MessageView(message, self._place(message))
+    def grow(self, message_id: int) -> None:
+        """The reply that is being written has got longer."""
+        view, reply = self.view_of(message_id), self._chat.reply if self._chat else None
+        if view is not None and reply is not None and reply.message_id == message_id:
+            view.grow(reply.text)
+            self._set_news(not self.follows)
 
-    def _place(self, message: Message) -> tuple[int, int]:
-        assert self._conversation is not None
-        siblings = self._conversation.siblings(message.id)
-        return siblings.index(message.id) + 1, len(siblings)
+    def _view(self, message: Message) -> MessageView:
+        return MessageView(message, self._place(message), self._reply(message))
+
+    def _reply(self, message: Message) -> Reply | None:
+        reply = self._chat.reply if self._chat else None
+        return reply if reply is not None and reply.message_id == message.id else None
+
+    def _place(self, message: Message) -> MessagePlace:
+        assert self._chat is not None
+        siblings = self._chat.conversation.siblings(message.id)
+        return MessagePlace(
+            siblings.index(message.id) + 1, len(siblings), is_last=message.id == self._chat.conversation.leaf
+        )
+
+    # --- moving ---
+
+    def follow(self) -> None:
+        """Go to the end, and stay there while text is added."""
+        super().follow()
+        self._set_news(False)
+
+    def followed(self) -> None:
+        """There is nothing new below the end."""
+        if self.follows:
+            self._set_news(False)
+
+    def enter(self) -> None:
+        """Put the focus on the last message."""
+        self.focus_at(-1)
+
+    def index_of(self, message_id: int) -> int | None:
+        """The number of a message on the path, from 0."""
+        ids = [view.message.id for view in self.query(MessageView)]
+        return ids.index(message_id) if message_id in ids else None
+
+    def focus_at(self, index: int) -> None:
+        """Put the focus on a message by its number, or on the last one; if there is none, the user writes."""
+        if views := list(self.query(MessageView)):
+            self._focus(views[index if index < len(views) else -1])
+        else:
+            self.action_leave()
+
+    def go_to(self, message_id: int) -> None:
+        """Put the focus on a message of the path, and show its beginning."""
+        if view := self.view_of(message_id):
+            view.focus(scroll_visible=False)
+            if place := self.place(view):
+                self.jump(place.top)
+
+    def action_move(self, offset: int) -> None:
+        """Focus the message before or after; after the last one, the user writes again."""
+        views = list(self.query(MessageView))
+        index = next((index for index, view in enumerate(views) if view.has_focus), len(views)) + offset
+        if index >= len(views):
+            self.action_leave()
+        elif views:
+            self._focus(views[max(index, 0)])
+
+    def action_first(self) -> None:
+        """Focus the first message, and show its beginning."""
+        if views := list(self.query(MessageView)):
+            self.go_to(views[0].message.id)
+
+    def action_last(self) -> None:
+        """Focus the last message, and follow its end."""
+        if views := list(self.query(MessageView)):
+            views[-1].focus(scroll_visible=False)
+        self.follow()
+
+    def action_page_up(self) -> None:
+        """Up by a window, but for a line."""
+        self.jump(self.scroll_y - max(self.size.height - 1, 1))
+
+    def action_page_down(self) -> None:
+        """Down by a window, but for a line."""
+        self.jump(self.scroll_y + max(self.size.height - 1, 1))
+
+    def action_leave(self) -> None:
+        """Write again."""
+        self.post_message(self.Left())
+
+    def _focus(self, view: MessageView) -> None:
+        """Focus a message and show all of it, or its beginning."""
+        view.focus(scroll_visible=False)
+        place = self.place(view)
+        if place is not None:
+            edges = sorted((place.top, place.bottom - self.size.height))
+            self.jump(min(max(round(self.scroll_y), edges[0]), edges[1]))
+
+    def _set_news(self, has_news: bool) -> None:
+        if has_news != self.has_news:
+            self.has_news = has_news
+            self.post_message(self.Noted())
+
+    @on(DescendantFocus)
+    @on(DescendantBlur)
+    def _note_focus(self) -> None:
+        self.post_message(self.Noted())
+
+    @on(Fold.Asked)
+    async def _toggle(self, event: Fold.Asked) -> None:
+        event.stop()
+        place = self.place(event.fold)
+        if place is not None and not 0 <= place.top - self.scroll_y < self.size.height:
+            self.jump(place.top)
+        self.hold(event.fold)
+        await event.fold.toggle()

@@ -238,6 +238,31 @@ def test_what_a_restored_message_followed_comes_back_with_it(store: ChatStore) -
     assert list(store.load(chat.id).messages) == ids
 
 
+def test_undo_always_leaves_a_path(store: ChatStore) -> None:
+    """The leaf of before the first deletion went with the second one, which is not undone."""
+    chat = say(store, "one")
+    (one,) = store.load(chat.id).messages
+    left, right = (store.add_message(chat.id, one, Role.ASSISTANT, text).id for text in ("left", "right"))
+    first = store.delete_messages(chat.id, left)
+    store.delete_messages(chat.id, one)
+    store.restore_messages(first)
+    conversation = store.load(chat.id)
+    assert (list(conversation.messages), conversation.leaf) == ([one, left], left)
+    assert right not in conversation.messages
+
+
+def test_undo_brings_the_start_back(store: ChatStore) -> None:
+    chat = say(store, "one", "two", "three")
+    two = list(store.load(chat.id).messages)[1]
+    store.set_start(chat.id, two)
+    token = store.delete_messages(chat.id, two)
+    assert store.load(chat.id).start is None
+    store.restore_messages(token)
+    assert store.load(chat.id).start == two
+    store.set_start(chat.id, None)
+    assert store.load(chat.id).start is None
+
+
 def test_messages_that_are_gone_or_of_another_chat_are_refused(store: ChatStore) -> None:
     chat, other = say(store, "one", "two"), say(store, "elsewhere")
     one, two = store.load(chat.id).messages

@@ -83,18 +83,26 @@ class StoreMachine(RuleBasedStateMachine):
         chats = [chat_id for chat_id, chat in self.model.chats.items() if not chat.is_deleted]
         return chats[which % len(chats)] if chats else None
 
-    @rule(by=INSTANCE, chat=WHICH, which=WHICH, root=st.integers(0, 9), state=st.sampled_from(MessageState))
-    def add(self, by: int, chat: int, which: int, root: int, state: MessageState) -> None:
+    @rule(
+        by=INSTANCE,
+        chat=WHICH,
+        which=WHICH,
+        is_root=st.sampled_from([False, False, False, True]),
+        states=st.lists(st.sampled_from(MessageState), min_size=1, max_size=4),
+    )
+    def add(self, by: int, chat: int, which: int, is_root: bool, states: list[MessageState]) -> None:
+        """Messages that follow each other, and the first of them any message."""
         chat_id = self.chat(chat)
         if chat_id is None:
             return
-        parent = None if root == 0 else self.pick(chat_id, which)
-        role = Role.USER if which % 2 else Role.ASSISTANT
-        message = self.stores[by].add_message(chat_id, parent, role, f"text {which % 10}", state)
-        assert message.id > max(self.model.messages, default=0)
-        writer = by if state is MessageState.STREAMING else None
-        self.model.messages[message.id] = Known(chat_id, parent, role, message.text, state, writer)
-        self.model.chats[chat_id].leaf = message.id
+        parent = None if is_root else self.pick(chat_id, which)
+        for state in states:
+            role = Role.USER if which % 2 else Role.ASSISTANT
+            message = self.stores[by].add_message(chat_id, parent, role, f"text {which}", state)
+            assert message.id > max(self.model.messages, default=0)
+            writer = by if state is MessageState.STREAMING else None
+            self.model.messages[message.id] = Known(chat_id, parent, role, message.text, state, writer)
+            self.model.chats[chat_id].leaf = parent = message.id
 
     @rule(
         by=INSTANCE,
@@ -138,8 +146,10 @@ class StoreMachine(RuleBasedStateMachine):
     def delete(self, by: int, chat: int, which: int) -> None:
         chat_id = self.chat(chat)
         message_id = None if chat_id is None else self.pick(chat_id, which)
-        if chat_id is None or message_id is None:
-            return
+        if chat_id is not None and message_id is not None:
+            self.delete_message(by, chat_id, message_id)
+
+    def delete_message(self, by: int, chat_id: int, message_id: int) -> None:
         known = self.model.chats[chat_id]
         deletion = self.stores[by].delete_messages(chat_id, message_id)
         assert deletion not in self.model.deletions
@@ -175,9 +185,21 @@ class StoreMachine(RuleBasedStateMachine):
         if start in live:
             known.start = start
 
-    @rule(by=INSTANCE, which=WHICH)
+    @rule(by=INSTANCE, chat=WHICH, which=WHICH)
+    def delete_twice(self, by: int, chat: int, which: int) -> None:
+        """The end of the path and then something before it, so that a restored message may follow a deleted one."""
+        chat_id = self.chat(chat)
+        if chat_id is not None and self.model.chats[chat_id].leaf is not None:
+            path = self.stores[by].load(chat_id).path()
+            self.delete_message(by, chat_id, path[-1].id)
+            if len(path) > 1:
+                self.delete_message(by, chat_id, path[which % (len(path) - 1)].id)
+
+    @rule(by=INSTANCE, which=st.integers(0, 9))
     def delete_or_restore_a_chat(self, by: int, which: int) -> None:
-        chat_id = sorted(self.model.chats)[which % len(self.model.chats)]
+        if which >= len(self.model.chats):
+            return
+        chat_id = sorted(self.model.chats)[which]
         known = self.model.chats[chat_id]
         (self.stores[by].restore_chat if known.is_deleted else self.stores[by].delete_chat)(chat_id)
         known.is_deleted = not known.is_deleted
@@ -206,18 +228,19 @@ class StoreMachine(RuleBasedStateMachine):
                 ids = [message.id for message in conversation.path()]
                 assert ids == sorted(ids)
 
-    @rule(by=INSTANCE, number=st.integers(0, 9))
-    def search(self, by: int, number: int) -> None:
-        """Every text is the word and a number of one digit."""
+    @invariant()
+    def search_finds_what_there_is(self) -> None:
+        """Every text is the word and a number."""
         expected = {
-            message_id
+            message_id: message.text.split()[1]
             for message_id, message in self.model.messages.items()
-            if message.text == f"text {number}"
-            and message.deletion is None
+            if message.deletion is None
             and message.state is not MessageState.STREAMING
             and not self.model.chats[message.chat].is_deleted
         }
-        assert {hit.message_id for hit in self.stores[by].search(f"text {number}")} == expected
+        for store in self.stores:
+            hits = store.search("text", limit=1000)
+            assert {hit.message_id: hit.after.strip() for hit in hits} == expected
 
     def teardown(self) -> None:
         for store in self.stores:

@@ -1,0 +1,165 @@
+"""The settings of the chat that is shown, and those that new chats begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from app.chat.settings import ChatSettings, allowed_values
+from engine.errors import OctavoError
+from engine.printable import one_line
+
+_NAMES = [field.name for field in fields(ChatSettings)]
+_NAME_WIDTH = max(map(len, _NAMES)) + 2
+
+Save = Callable[[ChatSettings], None]
+"""Puts settings in force. Raises OctavoError."""
+
+
+class SettingsScreen(ModalScreen[None]):
+    """Every change is in force at once."""
+
+    BINDING_GROUP_TITLE = "Settings"
+    BINDINGS: ClassVar = [
+        Binding("escape", "back", "Leave a value, or the settings", id="settings_back", show=False),
+        Binding("f4", "other", "This chat, or new chats", id="settings_other", show=False),
+        Binding("delete", "reset", "Back to the default", id="settings_reset", show=False),
+    ]
+    DEFAULT_CSS = """
+    SettingsScreen {
+        align: center middle;
+        & > Vertical {
+            width: 90%;
+            max-width: 100;
+            height: auto;
+            max-height: 95%;
+            border: round $primary;
+            background: $surface;
+            padding: 0 1;
+        }
+        OptionList { height: auto; max-height: 60vh; border: none; padding: 0; background: $surface; }
+        Input { border: none; height: 1; padding: 0; background: $boost; }
+        .note { height: auto; min-height: 1; color: $text-muted; }
+        .note.error { color: $text-error; }
+    }
+    """
+
+    def __init__(self, chat: ChatSettings, save_chat: Save, defaults: ChatSettings, save_defaults: Save) -> None:
+        super().__init__()
+        self._sets: list[tuple[str, ChatSettings, Save]] = [
+            ("Settings of this chat", chat, save_chat),
+            ("Settings that new chats begin with", defaults, save_defaults),
+        ]
+        self._shown = 0
+
+    def compose(self) -> ComposeResult:
+        """The settings, a line for a value, and what it can be."""
+        with Vertical():
+            yield OptionList()
+            yield Input()
+            yield Static(classes="note")
+
+    def on_mount(self) -> None:
+        """Begin with this chat."""
+        self._show()
+        self._stop_typing()
+
+    @property
+    def _list(self) -> OptionList:
+        return self.query_one(OptionList)
+
+    @property
+    def _input(self) -> Input:
+        return self.query_one(Input)
+
+    @property
+    def _chosen(self) -> str:
+        return _NAMES[self._list.highlighted or 0]
+
+    def _show(self) -> None:
+        title, settings, _ = self._sets[self._shown]
+        box = self.query_one(Vertical)
+        box.border_title = Content(title)
+        box.border_subtitle = Content("Enter changes · Del resets · F4 this chat/new chats · Esc closes")
+        at = self._list.highlighted or 0
+        self._list.clear_options()
+        self._list.add_options(Option(_row(name, getattr(settings, name))) for name in _NAMES)
+        self._list.highlighted = at
+
+    def _tell(self, text: str, *, error: bool = False) -> None:
+        note = self.query_one(".note", Static)
+        note.update(Content(text))
+        note.set_class(error, "error")
+
+    @on(OptionList.OptionHighlighted)
+    def _explain(self, event: OptionList.OptionHighlighted) -> None:
+        event.stop()
+        self._tell(f"{self._chosen}: {allowed_values(self._chosen)}.")
+
+    @on(OptionList.OptionSelected)
+    def _begin(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        value = getattr(self._sets[self._shown][1], self._chosen)
+        self._input.value = "" if value is None else _text(value)
+        self._input.display = True
+        self._input.focus()
+
+    @on(Input.Submitted)
+    def _change(self, event: Input.Submitted) -> None:
+        event.stop()
+        if self._put(event.value.strip()):
+            self._stop_typing()
+
+    def _put(self, text: str) -> bool:
+        title, settings, save = self._sets[self._shown]
+        try:
+            settings = settings.with_text(self._chosen, text)
+            save(settings)
+        except OctavoError as error:
+            self._tell(str(error), error=True)
+            return False
+        self._sets[self._shown] = (title, settings, save)
+        self._show()
+        return True
+
+    def _stop_typing(self) -> None:
+        self._input.display = False
+        self._list.focus()
+
+    def action_back(self) -> None:
+        """Leave the value as it is, or close."""
+        if self._input.display:
+            self._stop_typing()
+            self._tell(f"{self._chosen}: {allowed_values(self._chosen)}.")
+        else:
+            self.dismiss()
+
+    def action_other(self) -> None:
+        """Show the settings of this chat, or those of new ones."""
+        self._shown = 1 - self._shown
+        self._stop_typing()
+        self._show()
+
+    def action_reset(self) -> None:
+        """Give the setting its default."""
+        self._put("")
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _row(name: str, value: Any) -> Content:
+    is_default = value == getattr(ChatSettings(), name)
+    shown = "default" if value is None else one_line(_text(value))
+    return Content.assemble(f"{name:<{_NAME_WIDTH}}", (shown, "$text-muted" if is_default else "bold"))

@@ -1,0 +1,133 @@
+"""The first screen of somebody who has no chat yet: a model to begin with, downloaded if it is not here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import OptionList, ProgressBar, Static
+from textual.widgets.option_list import Option
+
+from app.chat.engine_host import Post
+from app.chat.first_run import Choice
+from app.chat.model_download import Downloading, DownloadEvent, ModelDownload
+from engine.errors import OctavoError
+from engine.printable import one_line, printable
+from engine.units import format_bytes
+from models.fit import Fit
+
+_GREETING = (
+    "Octavo runs language models on this machine; nothing that you write leaves it. Choose a model to begin with. "
+    "Others can be added at any time: octavo search and octavo pull find them, /model changes to them."
+)
+_OFFLINE = "Without a network, or with a model that you have already: octavo import FILE.gguf"
+_FIT_STYLES = {Fit.GPU: "$success", Fit.MEMORY: "$success", Fit.TIGHT: "$warning", Fit.TOO_LARGE: "$error"}
+
+
+class WelcomeScreen(ModalScreen[Choice | None]):
+    """Ends with the model to begin with, which is installed by then, or None where the user wants to choose later."""
+
+    BINDINGS = [Binding("escape", "leave", "Later", show=False, id="welcome_leave")]  # noqa: RUF012 - Textual's way
+
+    def __init__(self, find_choices: Callable[[], list[Choice]], post: Post) -> None:
+        """`find_choices` may take a moment, and is called on a thread of its own."""
+        super().__init__()
+        self._find_choices = find_choices
+        self._post = post
+        self._choices: list[Choice] = []
+        self._download: ModelDownload | None = None
+
+    def compose(self) -> ComposeResult:
+        """Greeting, models, and how far a download is."""
+        with Vertical(classes="dialog wide"):
+            yield Static("Welcome to Octavo", classes="dialog-title")
+            yield Static(_GREETING, markup=False)
+            yield OptionList(id="models")
+            yield ProgressBar(id="download", show_eta=True)
+            yield Static(id="welcome-note", markup=False)
+
+    def on_mount(self) -> None:
+        """Look for models."""
+        self.query_one(ProgressBar).display = False
+        self._note(_OFFLINE)
+        self.run_worker(self._look, thread=True)
+
+    def on_unmount(self) -> None:
+        """Nobody waits for a download any more."""
+        self._stop()
+
+    def _look(self) -> None:
+        found = self._find_choices()
+        self._post(partial(self._show, found))
+
+    def _show(self, found: list[Choice]) -> None:
+        if not self.is_mounted:
+            return
+        self._choices = found
+        models = self.query_one(OptionList)
+        models.set_options(Option(_line(choice)) for choice in found)
+        models.highlighted = 0 if found else None
+        models.focus()
+
+    @on(OptionList.OptionSelected)
+    def _choose(self, event: OptionList.OptionSelected) -> None:
+        choice = self._choices[event.option_index]
+        if choice.download is None:
+            self.dismiss(choice)
+            return
+        self.query_one(OptionList).disabled = True
+        bar = self.query_one(ProgressBar)
+        bar.update(total=None, progress=0)
+        bar.display = True
+        self._note(f"Asking the hub about {choice.download.reference} …  esc stops it")
+        self._download = ModelDownload(choice.download.reference, self._post, partial(self._take, choice))
+
+    def _take(self, choice: Choice, event: DownloadEvent) -> None:
+        match event:
+            case Downloading(done, total):
+                self.query_one(ProgressBar).update(total=total, progress=done)
+                self._note(f"{choice.title}: {format_bytes(done)} of {format_bytes(total)}  ·  esc stops it")
+            case OctavoError():
+                self._end_download(f"{event}\n{_OFFLINE}")
+            case model:
+                self._download = None
+                self.dismiss(Choice(choice.title, choice.about, model.n_bytes, choice.fit, model=model.name))
+
+    def action_leave(self) -> None:
+        """Stop the download, or go on without choosing."""
+        if self._download is not None:
+            self._end_download("Stopped: choosing the same model again goes on where this was.")
+        else:
+            self.dismiss(None)
+
+    def _end_download(self, note: str) -> None:
+        self._stop()
+        self.query_one(ProgressBar).display = False
+        self.query_one(OptionList).disabled = False
+        self.query_one(OptionList).focus()
+        self._note(note)
+
+    def _stop(self) -> None:
+        if self._download is not None:
+            self._download.stop()
+            self._download = None
+
+    def _note(self, text: str) -> None:
+        self.query_one("#welcome-note", Static).update(printable(text))
+
+
+def _line(choice: Choice) -> Content:
+    size = format_bytes(choice.n_bytes)
+    where = "" if choice.download is None else "download "
+    return Content.assemble(
+        (f"{one_line(choice.title):<22.22} ", "bold"),
+        (f"{where + size:>18}  ", "$text-muted"),
+        (f"{choice.fit:<14} ", _FIT_STYLES[choice.fit]),
+        (one_line(choice.about), "$text-muted"),
+    )

@@ -1,0 +1,52 @@
+"""Where the lazy parts of a scrolling container are, as its layout has just placed them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from textual.containers import Vertical
+from textual.layout import WidgetPlacement
+from textual.widget import Widget
+
+from app.chat.widgets.lazy import Lazy
+
+
+class Place(NamedTuple):
+    """Lines of the content that a widget has, from `top` to the one before `bottom`."""
+
+    widget: Widget
+    top: int
+    bottom: int
+
+
+def place_of(widget: Widget, placements: Iterable[WidgetPlacement], top: int = 0) -> Place | None:
+    """The place of a widget at any depth; None if it has none."""
+    ancestors = set(widget.ancestors_with_self)
+    placed = next((placed for placed in placements if placed.widget in ancestors), None)
+    if placed is None:
+        return None
+    if placed.widget is widget:
+        return Place(widget, top + placed.region.y, top + placed.region.bottom)
+    return place_of(widget, _inside(placed), top + _content_top(placed))
+
+
+def lazy_places(placements: Iterable[WidgetPlacement], start: int, end: int, top: int = 0) -> Iterator[Place]:
+    """The lazy parts in these lines, from above, without those that are in another one which is not built."""
+    for placed in placements:
+        place = Place(placed.widget, top + placed.region.y, top + placed.region.bottom)
+        if place.bottom <= start or place.top >= end or placed.fixed:
+            continue
+        if isinstance(place.widget, Lazy) and not (place.widget.is_built and place.widget.HOLDS_LAZY):
+            yield place
+        elif isinstance(place.widget, Vertical):
+            yield from lazy_places(_inside(placed), start, end, top + _content_top(placed))
+
+
+def _inside(placed: WidgetPlacement) -> list[WidgetPlacement]:
+    size = placed.region.shrink(placed.widget.styles.gutter).size
+    return placed.widget.arrange(size).placements  # the same that is about to be drawn, or has been
+
+
+def _content_top(placed: WidgetPlacement) -> int:
+    return placed.region.y + placed.widget.styles.gutter.top
