@@ -30,6 +30,7 @@ _LONGEST_PROMPT = 64 * 2**20
 @click.group(
     cls=LazyGroup,
     lazy={
+        "chat": "app.chat_command:chat",
         "import": "app.importing:import_models",
         "list": "app.listing:list_models",
         "pull": "app.pull:pull",
@@ -39,10 +40,21 @@ _LONGEST_PROMPT = 64 * 2**20
         "show": "app.show:show",
     },
     context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
 )
 @click.version_option(package_name="octavo")
-def octavo() -> None:
-    """Run language models on your own machine, from a paged KV cache."""
+@click.pass_context
+def octavo(context: click.Context) -> int | None:
+    """Run language models on your own machine, from a paged KV cache.
+
+    Without a command it opens the chat app.
+    """
+    if context.invoked_subcommand is not None:
+        return None
+    chat = octavo.get_command(context, "chat")
+    assert chat is not None
+    code: int = context.invoke(chat)
+    return code
 
 
 @octavo.command(params=[*REQUEST_OPTIONS, *ENGINE_OPTIONS])

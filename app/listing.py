@@ -54,12 +54,12 @@ def _summary(model: InstalledModel) -> ModelSummary | OctavoError:
 
 def _write(rows: Sequence[_Row]) -> None:
     columns = (
-        Column("name"),
-        Column("architecture"),
-        Column("parameters", is_number=True),
-        Column("quantization"),
+        Column("name", is_key=True),
+        Column("architecture", is_spare=True),
+        Column("parameters", is_number=True, is_spare=True),
+        Column("quantization", is_spare=True),
         Column("size", is_number=True),
-        Column("context", is_number=True),
+        Column("context", is_number=True, is_spare=True),
         Column("engine"),
         Column("last used"),
     )

@@ -19,9 +19,9 @@ def write_offers(remote: RemoteRepository, offers: Offers, installed: Container[
     write_text(f"{remote.name}{parameters}{gated}\n\n")
     columns = (
         Column("#", is_number=True),
-        Column("quantization"),
+        Column("quantization", is_key=True),
         Column("size", is_number=True),
-        Column("bpw", is_number=True),
+        Column("bpw", is_number=True, is_spare=True),
         Column("memory", is_number=True),
         Column("fit"),
         Column(""),

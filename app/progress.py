@@ -12,22 +12,32 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
+    Task,
     TextColumn,
     TimeRemainingColumn,
-    TransferSpeedColumn,
 )
+from rich.text import Text
 
 from engine.printable import one_line
+from engine.units import format_bytes
 
 
 def byte_progress() -> Progress:
     """Bars that count bytes, with rate and time left. Use as a context manager."""
-    return _progress(DownloadColumn(binary_units=True), TransferSpeedColumn())
+    return _progress(DownloadColumn(binary_units=True), _RateColumn())
 
 
 def step_progress() -> Progress:
     """Bars that count things, such as tensors, with time left. Use as a context manager."""
     return _progress(MofNCompleteColumn())
+
+
+class _RateColumn(ProgressColumn):
+    """Bytes a second, in the units of the other columns: rich's own column counts in thousands."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text(f"{format_bytes(round(speed))}/s" if speed else "", style="progress.data.speed")
 
 
 def _progress(*columns: ProgressColumn) -> Progress:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import click
 
 from app.offers_table import offers_as_dict, write_offers
 from app.progress import byte_progress, label
+from app.questions import ask, can_ask
 from app.terminal import StatusLine, tolerate_encoding, write_json, write_text
 from engine.gguf_file import GgufFile
 from engine.printable import one_line, quoted
@@ -68,7 +68,7 @@ def pull(reference: str, revision: str | None, context: int | None, yes: bool, o
         write_offers(remote, offers, _installed_names(catalogue, remote, variants))
     if only_list:
         return 0
-    asks = not yes and not as_json and _is_on_terminal()
+    asks = not yes and not as_json and can_ask()
     offer = _choose(offers) if len(variants) > 1 and asks else offers.recommended
     return _pull(catalogue, remote, offer, offers, as_json=as_json, status=status)
 
@@ -102,14 +102,12 @@ def _no_gguf(remote: RemoteRepository) -> str:
     return f"{quoted(remote.name)} has no GGUF files: 'octavo search' finds repositories that do."
 
 
-def _is_on_terminal() -> bool:
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
-
-
 def _choose(offers: Offers) -> Offer:
     """Ask until the answer is one of the offers. Raises click.Abort."""
 
     def offer_of(answer: str) -> Offer:
+        if not answer:
+            return offers.recommended
         if answer.isdecimal() and 1 <= int(answer) <= len(offers.offers):
             return offers.offers[int(answer) - 1]
         found = matching([offer.variant for offer in offers.offers], answer)
@@ -118,14 +116,7 @@ def _choose(offers: Offers) -> Offer:
         raise click.UsageError(f"Give a number from 1 to {len(offers.offers)}, or a name from the list.")
 
     name = one_line(offers.recommended.variant.name)
-    answer: Offer = click.prompt(
-        f"Which one? A number or a name; Enter takes {name}",
-        default=offers.recommended.variant.name,
-        show_default=False,
-        value_proc=offer_of,
-        err=True,
-    )
-    return answer
+    return ask(f"Which one? A number or a name; Enter takes {name}", offer_of)
 
 
 def _pull(

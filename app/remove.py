@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
-from app.terminal import tolerate_encoding, write_text
+from app.questions import can_ask, confirm
+from app.terminal import StatusLine, tolerate_encoding, write_text
 from engine.printable import one_line, quoted
 from engine.units import format_bytes
 from models.catalogue import Catalogue, InstalledModel, Origin
@@ -26,8 +25,9 @@ def remove_models(models: tuple[str, ...], yes: bool) -> int:
     """
     tolerate_encoding()
     removals = _planned(models)
-    if not yes:
-        _ask(removals)
+    if not yes and not _is_wanted(removals):
+        StatusLine().note("Nothing is removed.")
+        return 1
     catalogue = Catalogue()
     for removal in removals:
         remove(removal, catalogue)
@@ -50,15 +50,13 @@ def _find(name: str) -> InstalledModel:
     return model
 
 
-def _ask(removals: list[Removal]) -> None:
-    """Raises click.Abort where the answer is no, click.UsageError where nobody can answer."""
-    if sys.stdin is None or not sys.stdin.isatty():
+def _is_wanted(removals: list[Removal]) -> bool:
+    """Ask. Raises click.UsageError where nobody can answer."""
+    if not can_ask():
         raise click.UsageError("Nobody can be asked here: give --yes to remove without a question.")
     for removal in removals:
         write_text("".join(f"{line}\n" for line in _consequences(removal)))
-    question = "Remove it?" if len(removals) == 1 else f"Remove these {len(removals)} models?"
-    if not click.confirm(question):
-        raise click.Abort
+    return confirm("Remove it?" if len(removals) == 1 else f"Remove these {len(removals)} models?")
 
 
 def _consequences(removal: Removal) -> list[str]:

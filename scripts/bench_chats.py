@@ -13,6 +13,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -85,7 +86,7 @@ def main(folder: Path | None, chats: int, messages: int, repeat: int) -> None:
         streaming = store.add_message(chat, leaf, Role.ASSISTANT, "", MessageState.STREAMING).id
         measure("update_message, 300 KB, streaming", repeat, lambda: store.update_message(streaming, text=long + "x"))
         for name, text in (("300 KB", long), ("300,000 Chinese characters", chinese)):
-            measure(f"add_message, {name}", repeat, lambda text=text: store.add_message(chat, leaf, Role.USER, text))
+            measure(f"add_message, {name}", repeat, partial(store.add_message, chat, leaf, Role.USER, text))
 
             def end(text: str = text) -> None:
                 store.update_message(streaming, text=text, state=MessageState.STREAMING)

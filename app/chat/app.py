@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from textual.app import App
 from textual.binding import Binding
 from textual.message import Message
+from textual.theme import Theme
 
+from app.chat.beginning import Beginning
 from app.chat.engine_host import OpenEngine
+from app.chat.errors import SettingsError
 from app.chat.events import SessionEvent
 from app.chat.keys import keymap, own_bindings
 from app.chat.screens.chat import ChatScreen
@@ -39,13 +43,20 @@ class ChatApp(App[None]):
             super().__init__()
             self.event = event
 
-    def __init__(self, store: ChatStore, settings: AppSettings, open_engine: OpenEngine = EngineClient) -> None:
+    def __init__(
+        self,
+        store: ChatStore,
+        settings: AppSettings,
+        open_engine: OpenEngine = EngineClient,
+        beginning: Beginning = Beginning(),
+    ) -> None:
         super().__init__()
+        self.beginning = beginning
         self.settings = settings
         self.keys: dict[str, str] = {}
         """What the user presses instead of the usual, by id of the binding."""
         self.session = Session(store, settings.chat, self._post, self._on_session, open_engine)
-        self._chat_screen = ChatScreen(self.session)
+        self._chat_screen = ChatScreen(self.session, beginning)
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = settings.theme if settings.theme in self.available_themes else DARK.name
@@ -53,14 +64,24 @@ class ChatApp(App[None]):
     def on_mount(self) -> None:
         """Show the chat at once; the model loads behind it."""
         self.push_screen(self._chat_screen)
+        self.theme_changed_signal.subscribe(self, self._keep_theme)
         self.keys, problems = keymap(self.settings.keys, own_bindings())
         self.set_keymap(self.keys)
-        for problem in problems:
+        for problem in (*self.beginning.problems, *problems):
             self.notify(problem, severity="warning", markup=False, timeout=15)
 
     def action_help(self) -> None:
         """Show keys and commands."""
         self.push_screen(HelpScreen(self.keys))
+
+    def _keep_theme(self, theme: Theme) -> None:
+        """Remember the theme that the user has chosen."""
+        name = None if theme.name == DARK.name else theme.name
+        if name != self.settings.theme:
+            try:
+                self.change_settings(replace(self.settings, theme=name))
+            except SettingsError as error:
+                self.notify(str(error), severity="error", markup=False)
 
     def change_settings(self, settings: AppSettings) -> None:
         """Keep other settings, which new chats begin with. Raises SettingsError, and changes nothing then."""

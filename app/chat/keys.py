@@ -17,6 +17,9 @@ from textual.screen import Screen
 from app.chat.settings import nearest
 from engine.printable import quoted
 
+EVERYWHERE = "Everywhere"
+"""Group of bindings whose owner has no name for people."""
+
 _PACKAGE = "app.chat."
 _MODIFIERS = {"ctrl": "Ctrl", "alt": "Alt", "shift": "Shift", "super": "Super", "meta": "Meta", "hyper": "Hyper"}
 _NAMES = {"escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn"}
@@ -34,7 +37,7 @@ class OwnBinding(NamedTuple):
     @property
     def group(self) -> str:
         """Heading for people."""
-        return getattr(self.owner, "BINDING_GROUP_TITLE", None) or "Everywhere"
+        return getattr(self.owner, "BINDING_GROUP_TITLE", None) or EVERYWHERE
 
 
 class Keymap(NamedTuple):

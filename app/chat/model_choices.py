@@ -26,9 +26,9 @@ def _choice(model: InstalledModel, machine: Machine) -> Choice:
     fit = estimate(summary.weight_bytes, summary.kv_bytes_per_token, advice_context(summary.context or 0), machine).fit
     details = (
         format_bytes(model.n_bytes),
-        f"{short_count(summary.parameters)} parameters",
+        short_count(summary.parameters),
         summary.quantization,
-        f"{summary.engine} engine",
+        str(summary.engine),
         str(fit),
     )
     return Choice(model.name, model.name, " · ".join(filter(None, details)))

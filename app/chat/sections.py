@@ -46,8 +46,8 @@ class Piece(NamedTuple):
 class SectionWriter:
     """Cuts Markdown into sections while it is written, whatever pieces it comes in.
 
-    Where a section may end, the first characters of a line are held back until it is clear what they begin. A section is
-    parsed only where it is likely to end: `_fence` has the marks of the fence that it was last seen to be in, if any.
+    Where a section may end, the first characters of a line are held back until it is clear what they begin. A section
+    is parsed only where it is likely to end; `_fence`: the marks of the fence that it was last seen to be in, if any.
     """
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class SectionWriter:
         return "" if top.type in ("paragraph_open", "blockquote_open") else None
 
     def _fitting(self, line: str) -> tuple[int, bool]:
-        """How many characters of a line, or of the next part of one, fit here; and whether the rest goes on elsewhere."""
+        """How many characters of a line, or of the next part of one, fit here; and whether the next section follows."""
         room = LONG_LINE - (len(self._section) - self._section.rfind("\n") - 1)
         if len(line) <= room:
             return len(line), False

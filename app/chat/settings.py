@@ -93,9 +93,9 @@ def _converted(name: str, value: Any, convert: Callable[[click.ParamType[Any]], 
     return _ENUMS[name](result) if name in _ENUMS else result
 
 
-def allowed_values(name: str) -> str:
-    """What a field of ChatSettings can be, in words."""
-    return allowed(_TYPES[name])
+def explanation(name: str) -> str:
+    """What a field of ChatSettings does, and what it can be."""
+    return f"{_HELP[name]} Give {allowed(_TYPES[name])}."
 
 
 def nearest(name: str, known: Collection[str]) -> list[str]:
@@ -111,3 +111,10 @@ _TYPES: dict[str, click.ParamType[Any]] = {
     "thinking": click.BOOL,
 }
 """What a field can be: what `octavo run` takes."""
+
+_HELP: dict[str, str] = {
+    **{str(option.name): str(option.help) for option in (*REQUEST_OPTIONS, *ENGINE_OPTIONS) if option.name in _FIELDS},
+    "model": "Name of an installed model, or a file.",
+    "system": "What the model is told before the first message.",
+    "thinking": "Whether a reasoning model thinks before it answers.",
+}

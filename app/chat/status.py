@@ -15,7 +15,7 @@ from engine.units import format_bytes
 NEARLY_FULL = 0.85
 """Part of the window beyond which the user is warned."""
 
-_SEPARATOR = "  ·  "
+SEPARATOR = "  ·  "
 _BAR_CELLS = 10
 _SHORT_NAME = 16
 
@@ -85,16 +85,19 @@ def fitted(parts: Sequence[Part], width: int) -> list[tuple[str, str]]:
         texts = ((part.name, (*part.wordings, "")[chosen[part.name]]) for part in parts)
         return [(name, text) for name, text in texts if text]
 
-    for part in sorted(parts, key=lambda part: part.importance):
-        while chosen[part.name] < len(part.wordings) and len(_SEPARATOR.join(text for _, text in shown())) > width:
-            chosen[part.name] += 1
+    by_importance = sorted(parts, key=lambda part: part.importance)
+    shorter = [part.name for part in by_importance for _ in part.wordings[1:]]
+    for name in (*shorter, *(part.name for part in by_importance)):  # first all become shorter, then some disappear
+        if len(SEPARATOR.join(text for _, text in shown())) <= width:
+            break
+        chosen[name] += 1
     return shown()
 
 
 def _model(status: Status) -> Part:
     name = one_line(status.model) or "no model"
     short = name if len(name) <= _SHORT_NAME else name[: _SHORT_NAME - 1] + "…"
-    return Part("model", 4, (name, short))
+    return Part("model", 4, (name, short) if short != name else (name,))
 
 
 def _engine(loaded: Loaded) -> Part:
@@ -119,7 +122,7 @@ def bar(fraction: float) -> str:
 
 def _kv(kv: KvStats) -> Part:
     held, reserved = format_bytes(kv.bytes_resident), format_bytes(kv.bytes_contiguous_would_reserve)
-    return Part("kv", 3, (f"KV {held}, contiguous {reserved}", f"KV {held}/{reserved}"))
+    return Part("kv", 2, (f"KV {held}, contiguous {reserved}", f"KV {held}/{reserved}"))
 
 
 def _activity(status: Status) -> Part | None:
@@ -130,4 +133,4 @@ def _activity(status: Status) -> Part | None:
     if status.unread:
         long.append(f"{status.unread} unread")
         short.append(f"●{status.unread}")
-    return Part("activity", 2, (", ".join(long), " ".join(short))) if long else None
+    return Part("activity", 3, (", ".join(long), " ".join(short))) if long else None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from textual import on
+from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
 
+from app.chat.beginning import Beginning
 from app.chat.events import MessageAdded, PromptProgress, ReplyEnded, ReplyText, SessionEvent, TitleChanged
 from app.chat.palette import SlashCommands
 from app.chat.screens.chat_commands import ChatCommands
@@ -33,8 +35,8 @@ class ChatScreen(Reader):
     ]
     COMMANDS = {SlashCommands}  # noqa: RUF012
 
-    def __init__(self, session: Session) -> None:
-        super().__init__(session)
+    def __init__(self, session: Session, beginning: Beginning) -> None:
+        super().__init__(session, beginning)
         self.commands = ChatCommands(self)
 
     def compose(self) -> ComposeResult:
@@ -50,9 +52,7 @@ class ChatScreen(Reader):
 
     async def on_mount(self) -> None:
         """Begin with a chat, and load its model while the user writes."""
-        self.on_shell_mount()
-        await self.show_chat(self.chat)
-        self.focus_chat()
+        await self.begin()
 
     def focus_chat(self) -> None:
         """Put the cursor where the user writes."""
@@ -76,7 +76,9 @@ class ChatScreen(Reader):
         await self.commands.submit(event.draft)
 
     def action_stop(self) -> None:
-        """Stop the reply that is being written."""
+        """Stop the reply that is being written; without one, the key is the app's."""
+        if self.chat.reply is None:
+            raise SkipAction
         self.session.stop(self.chat)
 
     def action_model(self) -> None:

@@ -93,10 +93,16 @@ class ChatCommands:
         picker = PickerScreen(
             "Model of this chat",
             model_choices,
-            current=self._screen.chat.settings.model,
+            current=self._model_in_use(),
             empty="No models are installed: 'octavo pull USER/REPO' downloads one.",
         )
         self._screen.app.push_screen(picker, self._use_chosen)
+
+    def _model_in_use(self) -> str | None:
+        with contextlib.suppress(OctavoError):
+            path = locate(self._screen.chat.settings.model)
+            return next((model.name for model in Catalogue().models() if model.path == path), None)
+        return None
 
     def _use_chosen(self, name: str | None) -> None:
         if name is not None:

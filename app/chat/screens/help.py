@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import ClassVar
 
+from rich.table import Table
+from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from app.chat.keys import OwnBinding, key_name, own_bindings
+from app.chat.keys import EVERYWHERE, OwnBinding, key_name, own_bindings
 from app.chat.settings_file import settings_file
 from app.chat.slash import COMMANDS
 from engine.printable import one_line
 
-_WIDTH = 26
+_WIDTH = 24
+_PLAIN = (
+    ("@FILE", 'Attach a text file; @"my file.txt" for a name with spaces'),
+    ("//WORD", "Send what begins with a slash as text; so does a space before it"),
+)
 _TEXT = "text_"
 """Ids of the usual keys of an editor begin so: they come last."""
 
@@ -29,17 +35,11 @@ class HelpScreen(ModalScreen[None]):
     BINDING_GROUP_TITLE = "Help"
     BINDINGS: ClassVar = [Binding("escape,f1,q", "dismiss", "Close the help", id="help_close", show=False)]
     DEFAULT_CSS = """
-    HelpScreen {
-        align: center middle;
-        & > VerticalScroll {
-            width: 90%;
-            max-width: 100;
-            height: 90%;
-            border: round $primary;
-            background: $surface;
-            padding: 0 1;
-        }
-    }
+    HelpScreen { align: center middle; }
+    HelpScreen .dialog { height: 90%; padding: 1 0 0 2; }
+    HelpScreen .heading { text-style: bold; color: $primary; margin: 1 0 0 0; }
+    HelpScreen VerticalScroll { padding: 0 2 0 0; }
+    HelpScreen .usage { color: $text-muted; margin: 1 0; }
     """
 
     def __init__(self, keys: Mapping[str, str]) -> None:
@@ -47,40 +47,34 @@ class HelpScreen(ModalScreen[None]):
         self._keys = keys
 
     def compose(self) -> ComposeResult:
-        """One scrolling text."""
-        with VerticalScroll() as scroll:
-            scroll.border_title = Content("Keys and commands")
-            scroll.border_subtitle = Content("Esc closes")
-            yield Static(Content("\n").join([*self._command_lines(), *self._key_lines()]))
+        """Commands, then the keys by where they act."""
+        with Vertical(classes="dialog wide"):
+            yield Static("Keys and commands", classes="dialog-title")
+            with VerticalScroll():
+                yield Static("Commands", classes="heading")
+                yield Static(_table([(command.usage, command.help) for command in COMMANDS]))
+                yield Static(_table(_PLAIN))
+                for group, members in groupby(sorted(own_bindings(), key=_place), key=lambda one: one.group):
+                    yield Static(Content(group), classes="heading")
+                    yield Static(_table([self._key_row(binding) for binding in members]))
+                file = one_line(str(settings_file()))
+                note = f'Keys can be changed in {file}, under [keys], by the name in brackets: stop = "ctrl+g"'
+                yield Static(Content(note), classes="usage")
 
-    def _command_lines(self) -> list[Content]:
-        rows = [_row(command.usage, command.help) for command in COMMANDS]
-        return [
-            _heading("Commands"),
-            *rows,
-            _row("@FILE", 'Attach a text file; @"my file.txt" for a name with spaces'),
-            _row("//word, or a space first", "Send what begins with a slash as text"),
-        ]
-
-    def _key_lines(self) -> list[Content]:
-        bindings = sorted(own_bindings(), key=lambda one: one.id.startswith(_TEXT))
-        bindings = sorted(bindings, key=lambda one: (one.id.startswith(_TEXT), one.group != "Everywhere", one.group))
-        lines = []
-        for group, members in groupby(bindings, key=lambda one: one.group):
-            lines += [Content(""), _heading(group), *(self._key_line(one) for one in members)]
-        note = f"Keys can be changed in {one_line(str(settings_file()))}, by the name in brackets, under [keys]."
-        return [*lines, Content(""), Content.styled(note, "$text-muted")]
-
-    def _key_line(self, binding: OwnBinding) -> Content:
+    def _key_row(self, binding: OwnBinding) -> tuple[str, str]:
         keys = self._keys[binding.id].split(",") if binding.id in self._keys else binding.keys
-        names = ", ".join(key_name(key) for key in keys)
-        return _row(names, binding.description, binding.id)
+        return ", ".join(key_name(key) for key in keys), f"{binding.description} [{binding.id}]"
 
 
-def _heading(text: str) -> Content:
-    return Content.styled(text, "bold $primary")
+def _place(binding: OwnBinding) -> tuple[bool, bool, str]:
+    """What acts everywhere comes first, the usual keys of an editor last."""
+    return binding.id.startswith(_TEXT), binding.group != EVERYWHERE, binding.group
 
 
-def _row(left: str, right: str, name: str = "") -> Content:
-    row = Content.assemble((f"  {one_line(left):<{_WIDTH}}", "bold"), f"  {one_line(right)}")
-    return Content.assemble(row, (f"  [{name}]", "$text-muted")) if name else row
+def _table(rows: Sequence[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(width=_WIDTH)
+    table.add_column(ratio=1)
+    for left, right in rows:
+        table.add_row(Text(one_line(left), "bold"), Text(one_line(right)))
+    return table

@@ -30,21 +30,8 @@ class PickerScreen(ModalScreen[str | None]):
         Binding("down", "move(1)", "Down", id="picker_down", show=False),
     ]
     DEFAULT_CSS = """
-    PickerScreen {
-        align: center middle;
-        & > Vertical {
-            width: 90%;
-            max-width: 100;
-            height: auto;
-            max-height: 90%;
-            border: round $primary;
-            background: $surface;
-            padding: 0 1;
-        }
-        Input { border: none; height: 1; margin: 0 0 1 0; padding: 0; }
-        OptionList { height: auto; max-height: 60vh; border: none; padding: 0; background: $surface; }
-        .note { color: $text-muted; }
-    }
+    PickerScreen { align: center middle; }
+    PickerScreen .note { color: $text-muted; }
     """
 
     def __init__(
@@ -61,10 +48,9 @@ class PickerScreen(ModalScreen[str | None]):
 
     def compose(self) -> ComposeResult:
         """Title, filter, list."""
-        with Vertical() as box:
-            box.border_title = Content(self._heading)
-            box.border_subtitle = Content("Enter chooses · Esc closes")
-            yield Input(placeholder="Type to filter")
+        with Vertical(classes="dialog"):
+            yield Static(Content(self._heading), classes="dialog-title")
+            yield Input(placeholder="Words to narrow the list", compact=True)
             yield OptionList()
             yield Static("Looking …", classes="note")
 
@@ -91,15 +77,15 @@ class PickerScreen(ModalScreen[str | None]):
         in_use = [index for index in usable if self._shown[index].key == self._current]
         options.highlighted = next(iter([*in_use, *usable]), None)
         note = self.query_one(".note", Static)
-        note.update(Content("Nothing has these words." if self._choices else self._empty))
-        note.display = not self._shown
+        otherwise = "Nothing has these words." if self._choices else self._empty
+        note.update(Content("↑ ↓ choose  ⏎ take  esc close" if self._shown else otherwise))
 
     def _row(self, choice: Choice) -> Content:
         mark = "● " if choice.key == self._current else "  "
         row = Content(f"{mark}{one_line(choice.label)}")
         if not choice.details:
             return row
-        return Content.assemble(row, "\n    ", (one_line(choice.details), "$text-muted"))
+        return Content.assemble(row, "\n    ", (one_line(choice.details), "dim"))
 
     @on(Input.Changed)
     def _filter(self, event: Input.Changed) -> None:

@@ -65,8 +65,7 @@ class SearchScreen(ModalScreen[SearchHit | None]):
         results = self.query_one(OptionList)
         day = today()
         results.set_options(
-            Option(Content("\n").join([hit_heading(hit, day_name(hit.created.astimezone().date(), day)), snippet(hit)]))
-            for hit in self._hits
+            Option(hit_text(hit, day_name(hit.created.astimezone().date(), day))) for hit in self._hits
         )
         results.display = bool(self._hits)
         if self._hits:
@@ -75,7 +74,7 @@ class SearchScreen(ModalScreen[SearchHit | None]):
             note = f"{len(self._hits)}{more} found  ·  ↑ ↓ choose  ⏎ open  esc close"
         elif not note:
             note = "Nothing is found." if words.strip() else "esc close"
-        self.query_one("#search-note", Static).update(Content.styled(note, "$text-muted"))
+        self.query_one("#search-note", Static).update(Content.styled(note, "$foreground-muted"))
 
     def action_move(self, offset: int) -> None:
         """Move the cursor of the results while the words keep the focus."""
@@ -95,9 +94,11 @@ class SearchScreen(ModalScreen[SearchHit | None]):
         self.dismiss(self._hits[event.option_index])
 
 
-def hit_heading(hit: SearchHit, day: str) -> Content:
-    """The chat that something was found in, and when it was written."""
-    return Content.assemble((one_line(hit.title) or NO_TITLE, "bold"), "  ", (day, "$text-muted"))
+def hit_text(hit: SearchHit, day: str) -> Content:
+    """The chat that something was found in, when it was written, and the text around it, which may be the title."""
+    if hit.message_id is None:
+        return Content.assemble(snippet(hit).stylize("bold"), f"  {day}\n", "the title of the chat")
+    return Content.assemble((one_line(hit.title) or NO_TITLE, "bold"), f"  {day}\n", snippet(hit))
 
 
 def snippet(hit: SearchHit) -> Content:

@@ -15,7 +15,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from app.chat.settings import ChatSettings, allowed_values
+from app.chat.settings import ChatSettings, explanation
 from engine.errors import OctavoError
 from engine.printable import one_line
 
@@ -36,22 +36,12 @@ class SettingsScreen(ModalScreen[None]):
         Binding("delete", "reset", "Back to the default", id="settings_reset", show=False),
     ]
     DEFAULT_CSS = """
-    SettingsScreen {
-        align: center middle;
-        & > Vertical {
-            width: 90%;
-            max-width: 100;
-            height: auto;
-            max-height: 95%;
-            border: round $primary;
-            background: $surface;
-            padding: 0 1;
-        }
-        OptionList { height: auto; max-height: 60vh; border: none; padding: 0; background: $surface; }
-        Input { border: none; height: 1; padding: 0; background: $boost; }
-        .note { height: auto; min-height: 1; color: $text-muted; }
-        .note.error { color: $text-error; }
-    }
+    SettingsScreen { align: center middle; }
+    SettingsScreen OptionList { text-wrap: nowrap; text-overflow: ellipsis; }
+    SettingsScreen Input { margin: 1 0 0 0; }
+    SettingsScreen .note { height: 2; }
+    SettingsScreen .note.error { color: $text-error; }
+    SettingsScreen .usage { color: $text-muted; }
     """
 
     def __init__(self, chat: ChatSettings, save_chat: Save, defaults: ChatSettings, save_defaults: Save) -> None:
@@ -64,10 +54,12 @@ class SettingsScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         """The settings, a line for a value, and what it can be."""
-        with Vertical():
+        with Vertical(classes="dialog"):
+            yield Static(classes="dialog-title")
             yield OptionList()
-            yield Input()
+            yield Input(compact=True)
             yield Static(classes="note")
+            yield Static("⏎ change  del default  f4 this chat or new ones  esc close", classes="usage")
 
     def on_mount(self) -> None:
         """Begin with this chat."""
@@ -88,9 +80,7 @@ class SettingsScreen(ModalScreen[None]):
 
     def _show(self) -> None:
         title, settings, _ = self._sets[self._shown]
-        box = self.query_one(Vertical)
-        box.border_title = Content(title)
-        box.border_subtitle = Content("Enter changes · Del resets · F4 this chat/new chats · Esc closes")
+        self.query_one(".dialog-title", Static).update(Content(title))
         at = self._list.highlighted or 0
         self._list.clear_options()
         self._list.add_options(Option(_row(name, getattr(settings, name))) for name in _NAMES)
@@ -104,7 +94,7 @@ class SettingsScreen(ModalScreen[None]):
     @on(OptionList.OptionHighlighted)
     def _explain(self, event: OptionList.OptionHighlighted) -> None:
         event.stop()
-        self._tell(f"{self._chosen}: {allowed_values(self._chosen)}.")
+        self._tell(explanation(self._chosen))
 
     @on(OptionList.OptionSelected)
     def _begin(self, event: OptionList.OptionSelected) -> None:
@@ -140,7 +130,7 @@ class SettingsScreen(ModalScreen[None]):
         """Leave the value as it is, or close."""
         if self._input.display:
             self._stop_typing()
-            self._tell(f"{self._chosen}: {allowed_values(self._chosen)}.")
+            self._tell(explanation(self._chosen))
         else:
             self.dismiss()
 
@@ -162,4 +152,4 @@ def _text(value: Any) -> str:
 def _row(name: str, value: Any) -> Content:
     is_default = value == getattr(ChatSettings(), name)
     shown = "default" if value is None else one_line(_text(value))
-    return Content.assemble(f"{name:<{_NAME_WIDTH}}", (shown, "$text-muted" if is_default else "bold"))
+    return Content.assemble(f"{name:<{_NAME_WIDTH}}", (shown, "dim" if is_default else "bold"))

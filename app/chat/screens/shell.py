@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from textual import on
 from textual.binding import Binding
 from textual.screen import Screen
 
 from app.chat.attention import Attention
+from app.chat.beginning import Beginning
 from app.chat.conversation import Message, MessageState
 from app.chat.events import (
     EngineFailed,
@@ -22,8 +25,10 @@ from app.chat.events import (
     SessionEvent,
     TitleChanged,
 )
+from app.chat.first_run import Choice, choices
 from app.chat.making_room import is_at_edge
 from app.chat.screens.search import SearchScreen
+from app.chat.screens.welcome import WelcomeScreen
 from app.chat.screens.window_edge import EdgeScreen, Outcome, Summarized
 from app.chat.search import SearchHit
 from app.chat.session import OpenChat, Session
@@ -35,6 +40,9 @@ from app.chat.window_edge import LargerWindow
 from engine.errors import EngineDied, OctavoError, PromptTooLong
 from engine.messages import Role
 from engine.survey import PoolSurvey
+
+if TYPE_CHECKING:
+    from app.chat.app import ChatApp
 
 _TICK_S = 0.5
 """Between two looks at the KV pool while something runs, and at what other instances have stored."""
@@ -58,9 +66,10 @@ class Shell(Screen[None]):
         Binding("alt+down,ctrl+pagedown", "neighbour(1)", "Next chat", show=False, priority=True, id="next_chat"),
     ]
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, beginning: Beginning) -> None:
         super().__init__()
         self.session = session
+        self._beginning = beginning
         self.chat: OpenChat = session.new_chat()
         self.attention = Attention()
         self._survey: PoolSurvey | None = None
@@ -80,11 +89,36 @@ class Shell(Screen[None]):
 
     # --- what happens ---
 
-    def on_shell_mount(self) -> None:
-        """Begin to look at what changes by itself."""
+    async def begin(self) -> None:
+        """Show the first chat, or help with the choice of a model; look from now on at what changes by itself."""
         self.query_one(PoolPanel).display = False
         self._place_sidebar()
         self.set_interval(_TICK_S, self._tick)
+        beginning = self._beginning
+        if beginning.welcome:
+            self.app.push_screen(WelcomeScreen(choices, self._post), self._after_welcome)
+            return
+        with self.telling():
+            chat = self.session.open_chat(beginning.chat_id) if beginning.chat_id is not None else self.chat
+            if beginning.model is not None:
+                self.session.change_settings(chat, replace(chat.settings, model=beginning.model))
+            await self.show_chat(chat)
+        self.focus_chat()
+
+    async def _after_welcome(self, choice: Choice | None) -> None:
+        """Begin with the chosen model, which is the default from now on."""
+        app: ChatApp = self.app  # type: ignore[assignment]
+        with self.telling():
+            if choice is not None:
+                app.change_settings(replace(app.settings, chat=replace(app.settings.chat, model=choice.model)))
+        chat = self.session.new_chat()
+        if choice is not None:
+            chat.settings = replace(chat.settings, model=choice.model)  # also where it could not be remembered
+        await self.show_chat(chat)
+        self.focus_chat()
+
+    def _post(self, work: Callable[[], None]) -> None:
+        self.app.call_later(work)  # any thread may do this
 
     def chat_shown(self) -> None:
         """Another chat is on the screen."""

@@ -20,14 +20,12 @@ from app.chat.model_download import Downloading, DownloadEvent, ModelDownload
 from engine.errors import OctavoError
 from engine.printable import one_line, printable
 from engine.units import format_bytes
-from models.fit import Fit
 
 _GREETING = (
     "Octavo runs language models on this machine; nothing that you write leaves it. Choose a model to begin with. "
     "Others can be added at any time: octavo search and octavo pull find them, /model changes to them."
 )
 _OFFLINE = "Without a network, or with a model that you have already: octavo import FILE.gguf"
-_FIT_STYLES = {Fit.GPU: "$success", Fit.MEMORY: "$success", Fit.TIGHT: "$warning", Fit.TOO_LARGE: "$error"}
 
 
 class WelcomeScreen(ModalScreen[Choice | None]):
@@ -127,7 +125,5 @@ def _line(choice: Choice) -> Content:
     where = "" if choice.download is None else "download "
     return Content.assemble(
         (f"{one_line(choice.title):<22.22} ", "bold"),
-        (f"{where + size:>18}  ", "$text-muted"),
-        (f"{choice.fit:<14} ", _FIT_STYLES[choice.fit]),
-        (one_line(choice.about), "$text-muted"),
+        f"{where + size:>18}  {choice.fit:<14} {one_line(choice.about)}",
     )

@@ -123,6 +123,6 @@ def _wording(remedy: Remedy) -> Content:
             detail = "the model writes it, and your last message follows it; this chat stays as it is"
         case LargerWindow(context, n_bytes):
             title = f"Raise the window to {context:,} tokens"
-            size = f" that take up to {format_bytes(n_bytes)}" if n_bytes else ""
-            detail = f"the model is loaded again{size}, and the cache of this chat computed anew"
-    return Content.assemble((title, "bold"), "\n", (detail, "$text-muted"))
+            size = f"they take up to {format_bytes(n_bytes)}; " if n_bytes else ""
+            detail = f"{size}the model is loaded again, and the cache of this chat computed anew"
+    return Content.assemble((title, "bold"), "\n", detail)

@@ -35,7 +35,7 @@ class ChatList(OptionList):
         before, place = self.chosen, self.highlighted
         options: list[Option] = []
         for group in groups:
-            options.append(Option(Content.styled(group.heading, "bold $text-muted"), disabled=True))
+            options.append(Option(Content.styled(group.heading, "bold $foreground-muted"), disabled=True))
             options += (Option(_line(chat, marks), id=str(chat.id)) for chat in group.chats)
         self.set_options(options)
         if before is not None and str(before) in self._id_to_option:

@@ -27,6 +27,8 @@ class CompletionPopup(OptionList, can_focus=False):
         border: round $primary 60%;
         background: $surface;
         scrollbar-size-vertical: 1;
+        text-wrap: nowrap;
+        text-overflow: ellipsis;
     }
     """
 
@@ -79,4 +81,4 @@ def _row(choice: Completion) -> Content:
     label = one_line(choice.label)
     if not choice.hint:
         return Content(label)
-    return Content(label.ljust(_LABEL_WIDTH)) + Content("  ") + Content(one_line(choice.hint)).stylize("$text-muted")
+    return Content(label.ljust(_LABEL_WIDTH)) + Content("  ") + Content(one_line(choice.hint)).stylize("dim")

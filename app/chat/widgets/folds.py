@@ -70,7 +70,7 @@ class Fold(Vertical):
         mark = "▼" if self.is_unfolded else "▶"
         self._title.update(Content(f"{mark} {title}"), layout=False)
 
-    def _on_click(self, event: events.Click) -> None:
+    async def _on_click(self, event: events.Click) -> None:
         if event.widget is self._title:
             self.ask()
 

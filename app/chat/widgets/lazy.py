@@ -24,7 +24,6 @@ class Lazy(Vertical):
 
     HOLDS_LAZY = False
 
-
     DEFAULT_CSS = """
     Lazy { width: 1fr; height: auto; }
     """

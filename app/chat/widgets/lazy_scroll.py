@@ -37,7 +37,7 @@ class _Held(NamedTuple):
 class LazyScroll(VerticalScroll, inherit_bindings=False):
     """follows: whether it stays at the end. Textual's own anchor would not keep any other place."""
 
-    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name
+    def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self.follows = True
         self._held: _Held | None = None
@@ -152,7 +152,7 @@ class LazyScroll(VerticalScroll, inherit_bindings=False):
         start, end = y - _FAR * height, y + height + _FAR * height
         places = [Place(one.widget, one.region.y, one.region.bottom) for one in self._placements]
         far = [place for place in places if place.bottom <= start or place.top >= end]
-        inside = set(place.widget for place in lazy_places(self._placements, start, end))
+        inside = {place.widget for place in lazy_places(self._placements, start, end)}
         near = [place.widget for place in places if place not in far]
         sections = [one for widget in near for one in widget.query(Lazy) if one not in inside and not one.HOLDS_LAZY]
         outer = [place.widget for place in far if isinstance(place.widget, Lazy)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 
@@ -21,7 +21,7 @@ class Wish(enum.StrEnum):
 
 CONTINUE_KEY = "message_continue"
 
-MESSAGE_BINDINGS = [
+MESSAGE_BINDINGS: list[BindingType] = [
     Binding("e", "wish('edit')", "Edit as another branch", show=False, id="message_edit"),
     Binding("r", "wish('regenerate')", "Another reply", show=False, id="message_regenerate"),
     Binding("g", "wish('continue')", "Go on with a reply", show=False, id=CONTINUE_KEY),

@@ -193,7 +193,8 @@ class MessageView(Lazy, can_focus=True):
         self._heading.update(Content(one_line(text)), layout=False)
 
     def _show_figures(self) -> None:
-        text = self._progress or figures(self.message, self._error, key_of(self, CONTINUE_KEY) if self._can_go_on else "")
+        key = key_of(self, CONTINUE_KEY) if self._can_go_on else ""
+        text = self._progress or figures(self.message, self._error, key)
         if not self._is_ended and not self._text and not text:
             text = "Waiting for the model"
         self._figures.display = bool(text)

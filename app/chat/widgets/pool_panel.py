@@ -23,7 +23,7 @@ _STYLES = {
     BlockKind.SHARED: "$accent",
     BlockKind.CACHED_OURS: "$primary-lighten-1",
     BlockKind.CACHED_OTHERS: "$secondary-lighten-1",
-    BlockKind.FREE: "$text-muted",
+    BlockKind.FREE: "$foreground-muted",
 }
 _LEGEND = {
     BlockKind.OURS: "in use by this chat",
@@ -79,11 +79,11 @@ def _map(kinds: Sequence[BlockKind], width: int, block_size: int) -> list[Conten
     counts = Counter(kinds)
     size = f"{block_size} tokens a block" + (f", {per_cell} blocks a cell" if per_cell > 1 else "")
     legend = [
-        Content.assemble((kind.value, _STYLES[kind]), f" {counts[kind]:>6,} ", (words, "$text-muted"))
+        Content.assemble((kind.value, _STYLES[kind]), f" {counts[kind]:>6,} ", (words, "$foreground-muted"))
         for kind, words in _LEGEND.items()
     ]
     return [
-        Content.styled(f"{len(kinds):,} blocks, {size}", "$text-muted"),
+        Content.styled(f"{len(kinds):,} blocks, {size}", "$foreground-muted"),
         *(Content("").join(Content.styled(cell.value, _STYLES[cell]) for cell in row) for row in rows),
         Content(""),
         *legend,
@@ -116,10 +116,15 @@ def _sequences(
     lines = [Content.styled("Running", "bold")]
     for one in sequences:
         name = "this chat" if one.owner == chat_id else one_line(titles.get(one.owner, "another chat"))[:24]
-        runs = "1 run" if one.n_runs == 1 else f"{one.n_runs:,} runs"
-        lines.append(_line(name, f"{one.n_tokens:,} tokens, {one.n_blocks:,} blocks, {runs}"))
+        size = f"{one.n_tokens:,} tokens, {counted(one.n_blocks, 'block')} in {counted(one.n_runs, 'run')}"
+        lines.append(Content.assemble(name, "\n  ", (size, "$foreground-muted")))
     return lines
 
 
+def counted(n: int, what: str) -> str:
+    """A number of things: "1 block", "2 blocks"."""
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+
+
 def _line(name: str, value: str) -> Content:
-    return Content.assemble((f"{name:<18} ", "$text-muted"), value)
+    return Content.assemble((f"{name:<18} ", "$foreground-muted"), value)

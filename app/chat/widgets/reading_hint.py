@@ -10,7 +10,9 @@ class ReadingHint(Static):
     """Not there while there is nothing to say."""
 
     DEFAULT_CSS = """
-    ReadingHint { height: 1; padding: 0 2; color: $text-muted; display: none; text-wrap: nowrap; text-overflow: ellipsis; }
+    ReadingHint {
+        height: 1; padding: 0 2; color: $text-muted; display: none; text-wrap: nowrap; text-overflow: ellipsis;
+    }
     """
 
     def __init__(self) -> None:

@@ -83,7 +83,7 @@ class Sidebar(Vertical):
         yield Static(id="sidebar-heading")
         yield Input(id="sidebar-input", compact=True)
         yield ChatList(id="chats")
-        yield Static(Content.styled(_KEYS, "$text-muted"), id="sidebar-keys")
+        yield Static(Content.styled(_KEYS, "$foreground-muted"), id="sidebar-keys")
 
     def on_mount(self) -> None:
         """The line appears when there is something to type."""
@@ -119,7 +119,7 @@ class Sidebar(Vertical):
             return
         heading = "Archived chats" if self._archived else "Chats"
         self.query_one("#sidebar-heading", Static).update(
-            Content.assemble((heading, "bold"), (f"  {len(self._chats):,}", "$text-muted"))
+            Content.assemble((heading, "bold"), (f"  {len(self._chats):,}", "$foreground-muted"))
         )
         groups = grouped(filtered(self._chats, self._words), today())
         if not groups:

@@ -8,7 +8,7 @@ from typing import Any
 from textual.content import Content
 from textual.widgets import Static
 
-from app.chat.status import Status, fitted, parts_of
+from app.chat.status import SEPARATOR, Status, fitted, parts_of
 
 _STYLES = {"model": "bold", "warning": "bold $warning", "loading": "$accent", "activity": "$accent"}
 
@@ -30,4 +30,4 @@ class StatusBar(Static):
     def render(self) -> Content:
         """What fits."""
         texts = fitted(parts_of(self.status), self.content_size.width)
-        return Content("  ·  ").join(Content.styled(text, _STYLES.get(name, "")) for name, text in texts)
+        return Content(SEPARATOR).join(Content.styled(text, _STYLES.get(name, "")) for name, text in texts)

@@ -50,7 +50,7 @@ class Transcript(LazyScroll, can_focus=False, inherit_bindings=False):
         """Show a chat, at its end."""
         self._chat = chat
         with self.app.batch_update():
-            await self.query(MessageView).remove()
+            await self.query_children(MessageView).remove()
             await self.sync()
         self.follow()
 
@@ -58,7 +58,7 @@ class Transcript(LazyScroll, can_focus=False, inherit_bindings=False):
         """Show the path of the chat as it is now; messages that were and are on it stay."""
         assert self._chat is not None
         path = self._chat.conversation.path()
-        views = list(self.query(MessageView))
+        views = self._views
         kept = list(itertools.takewhile(lambda pair: pair[0].id == pair[1].message.id, zip(path, views, strict=False)))
         for message, view in kept:
             view.set_place(self._place(message))
@@ -82,7 +82,7 @@ class Transcript(LazyScroll, can_focus=False, inherit_bindings=False):
 
     def view_of(self, message_id: int) -> MessageView | None:
         """The view of a message, if it is on the path that is shown."""
-        return next((view for view in self.query(MessageView) if view.message.id == message_id), None)
+        return next((view for view in self._views if view.message.id == message_id), None)
 
     def grow(self, message_id: int) -> None:
         """The reply that is being written has got longer."""
@@ -90,6 +90,10 @@ class Transcript(LazyScroll, can_focus=False, inherit_bindings=False):
         if view is not None and reply is not None and reply.message_id == message_id:
             view.grow(reply.text)
             self._set_news(not self.follows)
+
+    @property
+    def _views(self) -> list[MessageView]:
+        return [child for child in self.children if isinstance(child, MessageView)]
 
     def _view(self, message: Message) -> MessageView:
         return MessageView(message, self._place(message), self._reply(message))
@@ -123,12 +127,12 @@ class Transcript(LazyScroll, can_focus=False, inherit_bindings=False):
 
     def index_of(self, message_id: int) -> int | None:
         """The number of a message on the path, from 0."""
-        ids = [view.message.id for view in self.query(MessageView)]
+        ids = [view.message.id for view in self._views]
         return ids.index(message_id) if message_id in ids else None
 
     def focus_at(self, index: int) -> None:
         """Put the focus on a message by its number, or on the last one; if there is none, the user writes."""
-        if views := list(self.query(MessageView)):
+        if views := self._views:
             self._focus(views[index if index < len(views) else -1])
         else:
             self.action_leave()
@@ -142,7 +146,7 @@ class Transcript(LazyScroll, can_focus=False, inherit_bindings=False):
 
     def action_move(self, offset: int) -> None:
         """Focus the message before or after; after the last one, the user writes again."""
-        views = list(self.query(MessageView))
+        views = self._views
         index = next((index for index, view in enumerate(views) if view.has_focus), len(views)) + offset
         if index >= len(views):
             self.action_leave()
@@ -151,12 +155,12 @@ class Transcript(LazyScroll, can_focus=False, inherit_bindings=False):
 
     def action_first(self) -> None:
         """Focus the first message, and show its beginning."""
-        if views := list(self.query(MessageView)):
+        if views := self._views:
             self.go_to(views[0].message.id)
 
     def action_last(self) -> None:
         """Focus the last message, and follow its end."""
-        if views := list(self.query(MessageView)):
+        if views := self._views:
             views[-1].focus(scroll_visible=False)
         self.follow()
 

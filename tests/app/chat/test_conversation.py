@@ -50,8 +50,10 @@ def test_a_revised_message_stays_in_its_place(chat: Conversation) -> None:
 def test_the_start_goes_with_its_message(chat: Conversation) -> None:
     chat.start = 4
     assert sorted(chat.remove(3)) == [3, 4, 6]
-    assert (chat.start, chat.leaf) == (None, 2)
+    assert chat.leaf == 2
     assert (chat.children(1), chat.children(3)) == ([2, 5], [])
+    assert [message.id for message in chat.path()] == [1, 2]
+    assert chat.starting_at(None) == chat
 
 
 def test_a_long_chat_is_walked_at_once() -> None:

@@ -1,0 +1,170 @@
+"""How quick the chat app is while a long reply is written.
+
+Usage: python scripts/bench_chat.py [--kilobytes 300] [--tokens-per-second 100] [--keys 200] [--width 100] [--height 30]
+
+Runs the app without a terminal, and an engine that only pretends to compute. Prints milliseconds, median and worst, from
+a key press until the letter is drawn: in a chat with a long reply, while the reply goes on, while the user reads
+further up, and while the user leafs through it; and how long it takes to open that chat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import click
+from textual import events
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from app.chat.app import ChatApp
+from app.chat.conversation import MessageState
+from app.chat.settings import AppSettings, ChatSettings
+from app.chat.store import ChatStore
+from app.chat.widgets.composer import Composer
+from app.chat.widgets.message_view import MessageView
+from app.chat.widgets.transcript import Transcript
+from engine.messages import Role
+from tests.app.chat.scripted_engine import ScriptedEngine, ScriptedRequest
+
+PARAGRAPH = "A paragraph with **bold** words and `code`, a [link](https://example.com) and enough text to be wrapped. " * 2
+CODE = "def double(x: int) -> int:\n    return 2 * x  # twice as much\n\n" * 6
+PART = f"""## A heading
+
+{PARAGRAPH}
+
+- the first item
+- the second item, *with emphasis*
+- the third item
+
+```python
+{CODE}```
+
+| name | value |
+|------|-------|
+| one  | 1     |
+| two  | 2     |
+
+{PARAGRAPH}
+
+"""
+
+
+def long_text(size: int) -> str:
+    """Markdown of all kinds."""
+    return (PART * (size // len(PART) + 1))[:size]
+
+
+class Bench:
+    """The app with one chat."""
+
+    def __init__(self, app: ChatApp) -> None:
+        self.app = app
+
+    async def settle(self) -> None:
+        """Wait until nothing has been built for a while."""
+        before = -1
+        while (now := len(list(self.app.screen.query("*")))) != before:
+            before = now
+            await asyncio.sleep(0.3)
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():
+            await asyncio.sleep(0.0005)
+
+    async def drawn(self) -> None:
+        is_drawn = asyncio.Event()
+        self.app.screen.call_after_refresh(is_drawn.set)
+        await is_drawn.wait()
+
+    async def keys(self, name: str, n: int, between: Callable[[], Awaitable[object]] | None = None) -> None:
+        """Type letters, and print how long each took to appear."""
+        composer = self.app.screen.query_one(Composer)
+        composer.focus()
+        times = []
+        for number in range(n):
+            if between is not None and number % 4 == 0:
+                await between()
+            length = len(composer.text)
+            start = time.perf_counter()
+            self.app.post_message(events.Key("x", "x"))
+            await self.until(lambda: len(composer.text) > length)
+            await self.drawn()
+            times.append(1000 * (time.perf_counter() - start))
+            await asyncio.sleep(0.02)
+        composer.text = ""
+        print(f"{name:58} {statistics.median(times):8.1f} {max(times):8.1f}", flush=True)
+
+
+def stream(request: ScriptedRequest, rate: float, is_over: threading.Event) -> None:
+    """Say a token at a time, on a thread of its own as an engine does."""
+    text = itertools.cycle(PART[start : start + 4] for start in range(0, len(PART), 4))
+    due = time.perf_counter()
+    while not is_over.is_set():
+        request.say(next(text))
+        due += 1 / rate
+        time.sleep(max(0.0, due - time.perf_counter()))
+
+
+async def measure(size: int, rate: float, n_keys: int, window: tuple[int, int]) -> None:
+    engine = ScriptedEngine()
+    with tempfile.TemporaryDirectory() as folder, ChatStore(Path(folder) / "chats.db") as store:
+        chat_id = store.create_chat(ChatSettings(), "Long", named=True).id
+        question = store.add_message(chat_id, None, Role.USER, "Tell me everything.")
+        store.add_message(chat_id, question.id, Role.ASSISTANT, long_text(size), MessageState.STOPPED)
+        app = ChatApp(store, AppSettings(), open_engine=engine.open)
+        async with app.run_test(size=window) as pilot:
+            await pilot.pause()
+            bench, screen = Bench(app), app._chat_screen
+            start = time.perf_counter()
+            await screen.show_chat(app.session.open_chat(chat_id))
+            transcript = screen.query_one(Transcript)
+            await bench.until(lambda: any(view.is_built for view in transcript.query(MessageView)))
+            await bench.drawn()
+            print(f"{'to open the chat, until its end can be read':58} {1000 * (time.perf_counter() - start):8.1f}")
+            await bench.settle()
+            await bench.keys("key, nothing goes on", n_keys)
+            app.session.resume(screen.chat, screen.chat.conversation.leaf)
+            await bench.until(lambda: bool(engine.requests))
+            is_over = threading.Event()
+            thread = threading.Thread(target=stream, args=(engine.requests[-1], rate, is_over))
+            thread.start()
+            try:
+                await bench.keys(f"key, a reply at {rate:.0f} tokens/s", n_keys)
+                transcript.jump(transcript.max_scroll_y // 2)
+                await bench.settle()
+                await bench.keys("key, the same, and the user reads further up", n_keys)
+
+                async def leaf() -> None:
+                    transcript.action_page_up()
+
+                await bench.keys("key, the same, and the user leafs through it", n_keys, leaf)
+            finally:
+                is_over.set()
+                thread.join()
+            print(f"widgets at the end: {len(list(screen.query('*')))}")
+
+
+@click.command(help=__doc__)
+@click.option("--kilobytes", default=300)
+@click.option("--tokens-per-second", default=100.0)
+@click.option("--keys", default=200)
+@click.option("--width", default=100)
+@click.option("--height", default=30)
+def main(kilobytes: int, tokens_per_second: float, keys: int, width: int, height: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("OCTAVO_DATA_DIR", "OCTAVO_CONFIG_DIR", "OCTAVO_CACHE_DIR"):
+            os.environ[name] = folder
+        asyncio.run(measure(1000 * kilobytes, tokens_per_second, keys, (width, height)))
+
+
+if __name__ == "__main__":
+    main()
