@@ -13,7 +13,7 @@ from engine.units import format_bytes
 from models.catalogue import Catalogue
 from models.checkpoint import checkpoint_files, checkpoint_name
 from models.convert import check_convertible
-from models.download import RemoteFile, download
+from models.download import download
 from models.errors import HubError, QuantizeError
 from models.hub import RemoteRepository, repository
 from models.hub_cache import cached_paths
@@ -21,6 +21,7 @@ from models.pulled import install
 from models.quantize import why_not_again
 from models.quantize_types import without_type
 from models.reference import HubReference
+from models.remote_file import RemoteFile
 from models.variants import Variant, matching, variants_of
 
 _FLOATS = ("BF16", "F16", "F32")

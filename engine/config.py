@@ -30,6 +30,7 @@ class EngineConfig:
     tuning_file: where the settings that fit this machine are remembered; None uses defaults and measures nothing.
     retune: measure anew, and take more time for it, whatever the file says. flash: llama.cpp's flash attention in the
     contiguous engine, None is llama.cpp's choice. speculate: let the paged engine verify draft tokens.
+    state_cache_bytes: most bytes of other prompts' states that the contiguous engine keeps, 0 for none.
     """
 
     kind: EngineKind | None = None
@@ -41,3 +42,4 @@ class EngineConfig:
     retune: bool = False
     flash: bool | None = None
     speculate: bool = True
+    state_cache_bytes: int = 0

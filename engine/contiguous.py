@@ -2,7 +2,8 @@
 
 It is the baseline that the paged engine is compared with, and it runs every model that llama.cpp runs.
 One sequence at a time has the whole window; a new prompt reuses the beginning that it has in common with
-what the cache holds, as llama-cpp-python does. Requests wait in line, interactive ones first.
+what the cache holds, as llama-cpp-python does; it may keep the states of other prompts too, as llama-server does.
+Requests wait in line, interactive ones first.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from engine.errors import OctavoError, StepFailed
 from engine.interface import Event
 from engine.interrupt import StepInterrupted
 from engine.llama_context import CHUNK, LlamaContext
+from engine.prompt_states import PromptStates
 from engine.requests import check_request
 from engine.sampling import Sampler, check_sampling
 from engine.sequence import (
@@ -48,6 +50,7 @@ class ContiguousEngine:
         self._llama = LlamaContext(path, config, progress, flash=flash)
         self.context = self._llama.context
         self.context_train = self._llama.context_train
+        self._states = PromptStates(config.state_cache_bytes)
         self._waiting: list[Sequence] = []
         self._running: Sequence | None = None
         self._sampler: Sampler | None = None
@@ -112,18 +115,22 @@ class ContiguousEngine:
         return bool(self._running or self._waiting)
 
     def kv_stats(self) -> KvStats:
-        """KV memory now, with one token as the block; what the last sequence left is cached."""
+        """KV memory now, with one token as the block; what the last sequence left, and saved states, are cached.
+
+        States come on top of the window.
+        """
         n_held = len(self._llama.held)
+        n_saved = self._states.n_tokens
         n_used = n_held if self._running else 0
         reserved = self._llama.bytes_reserved
         return KvStats(
             block_size=1,
             block_bytes=self._llama.bytes_per_token,
-            blocks_total=self.context,
+            blocks_total=self.context + n_saved,
             blocks_used=n_used,
-            blocks_cached=n_held - n_used,
+            blocks_cached=n_held - n_used + n_saved,
             bytes_used=min(n_used * self._llama.bytes_per_token, reserved),
-            bytes_resident=reserved,
+            bytes_resident=reserved + self._states.n_bytes,
             bytes_contiguous_would_reserve=reserved,
             type_k=self._llama.types.k,
             type_v=self._llama.types.v,
@@ -137,6 +144,7 @@ class ContiguousEngine:
         """Free native memory; harmless when done already."""
         self._waiting.clear()
         self._leave()
+        self._states.clear()
         self._llama.close()
 
     def _start_next(self) -> Sequence | None:
@@ -151,6 +159,7 @@ class ContiguousEngine:
         )
         sequence.status = SequenceStatus.RUNNING
         sequence.prefill_at = time.monotonic()
+        self._states.switch(self._llama, sequence.token_ids)
         sequence.n_computed = sequence.n_reused = self._llama.reuse_prefix(sequence.token_ids)
         return sequence
 

@@ -19,6 +19,7 @@ from engine.kv_types import KvTypes, ggml_type, head_bytes
 from engine.memory import available_memory, choose_context
 from engine.native import LOG_ERROR, LOG_INFO, captured_log, llama, reason_in
 from engine.printable import printable, quoted
+from engine.prompt_states import State, common_length
 from engine.threads import usable_cores
 
 CHUNK = 512
@@ -93,8 +94,7 @@ class LlamaContext:
         The last token of the prompt is never kept, because its logits are wanted. A model that keeps only a
         window of positions, or a recurrent state, cannot step back, and starts from nothing.
         """
-        most = min(len(self.held), len(prompt) - 1)
-        kept = next((i for i in range(most) if self.held[i] != prompt[i]), most)
+        kept = min(common_length(self.held, prompt), len(prompt) - 1)
         if kept < len(self.held):
             oldest = llama.llama_memory_seq_pos_min(self._memory, 0)
             enough = not self._window or oldest <= max(0, kept - self._window)
@@ -140,6 +140,26 @@ class LlamaContext:
             )
         self.held.extend(tokens)
 
+    def state_bytes(self) -> int:
+        """See StateHolder."""
+        return int(llama.llama_state_seq_get_size(self._context, 0))
+
+    def save_state(self, state: State) -> None:
+        """See StateHolder. llama.cpp writes the tokens' K and V, or the recurrent state after the last of them."""
+        written = llama.llama_state_seq_get_data(self._context, _bytes_of(state), state.nbytes, 0)
+        assert written == state.nbytes
+
+    def restore_state(self, state: State, tokens: Sequence[int]) -> None:
+        """See StateHolder."""
+        llama.llama_memory_clear(self._memory, False)
+        self.held.clear()
+        with captured_log(LOG_ERROR):
+            read = llama.llama_state_seq_set_data(self._context, _bytes_of(state), state.nbytes, 0)
+        if read == state.nbytes:
+            self.held.extend(tokens)
+        else:
+            llama.llama_memory_clear(self._memory, False)
+
     def close(self) -> None:
         """Free the context and the model; harmless when done already."""
         if self._context:
@@ -147,6 +167,10 @@ class LlamaContext:
         if self._model:
             llama.llama_model_free(self._model)
         self._context = self._model = None
+
+
+def _bytes_of(state: State) -> object:
+    return (ctypes.c_uint8 * state.nbytes).from_buffer(state)
 
 
 def kv_bytes_per_token(file: GgufFile, types: KvTypes) -> int:

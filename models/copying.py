@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from io import FileIO
 from pathlib import Path
 
 from engine.printable import one_line
 from engine.units import format_bytes
+from models.disk import free_bytes
 from models.errors import CopyError
 from models.folders import models_folder
 from models.part_file import PartFile
@@ -45,7 +45,7 @@ def copy_model(files: Sequence[Path], name: str, progress: Callable[[int, int], 
 
 
 def _check_room(folder: Path, total: int) -> None:
-    free = shutil.disk_usage(folder).free
+    free = free_bytes(folder)
     if free < total:
         raise CopyError(
             f"The copy needs {format_bytes(total)} and '{one_line(str(folder))}' has {format_bytes(free)} free: make "

@@ -11,13 +11,10 @@ links to it. The layout is described at https://huggingface.co/docs/huggingface_
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import httpx2
 from filelock import Timeout
@@ -28,7 +25,6 @@ from huggingface_hub import (
     get_hf_file_metadata,
     hf_hub_download,
     hf_hub_url,
-    try_to_load_from_cache,
 )
 from huggingface_hub.errors import FileMetadataError, RevisionResolutionError
 from huggingface_hub.file_download import are_symlinks_supported, repo_folder_name
@@ -36,25 +32,20 @@ from huggingface_hub.utils import WeakFileLock
 
 from engine.printable import quoted
 from engine.units import format_bytes
+from models.disk import free_bytes
 from models.errors import DownloadError
+from models.hub_cache import cached_path
 from models.hub_errors import explained
 from models.partial_download import Announced, PartialDownload, checkable, n_bytes_so_far, path_of, remove_stale
 from models.patience import Patience
 from models.remote_blocks import Block, XetError, http_blocks, uses_xet, xet_blocks
+from models.remote_file import RemoteFile
 
 _GLANCE_S = 0.5
 """Between two looks at a file that another process is downloading."""
 _REPORT_S = 0.05
 """Between two reports of progress: blocks are small, and drawing takes longer than writing them."""
 _SAFE_ETAG = re.compile(r"\w[\w.-]*")
-
-
-class RemoteFile(NamedTuple):
-    """A file of a repository. name: with its folders. sha256: None where the hub announces none, as for small files."""
-
-    name: str
-    n_bytes: int
-    sha256: str | None
 
 
 def download(
@@ -111,14 +102,12 @@ class _Download:
                 patience.wait(error)
 
     def _cached(self, file: RemoteFile) -> Path | None:
-        path = try_to_load_from_cache(self._repository, file.name, revision=self._commit)
-        return Path(path) if isinstance(path, str) and os.path.getsize(path) == file.n_bytes else None
+        return cached_path(self._repository, self._commit, file)
 
     def _check_disk(self, files: Sequence[RemoteFile]) -> None:
         missing = [file for file in files if not self._cached(file)]
         needed = sum(file.n_bytes - n_bytes_so_far(self._blobs, file.sha256 or "") for file in missing)
-        existing = next(folder for folder in (self._blobs, *self._blobs.parents) if folder.is_dir())
-        free = shutil.disk_usage(existing).free
+        free = free_bytes(self._blobs)
         if needed > free:
             raise DownloadError(
                 f"{quoted(self._repository)} needs {format_bytes(needed)} more on the disk of "

@@ -14,8 +14,9 @@ from typing import NamedTuple
 from huggingface_hub import constants, snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError, IncompleteSnapshotError, LocalEntryNotFoundError
 
-from models.download import RemoteFile
+from models.disk import free_bytes
 from models.reference import HubReference
+from models.remote_file import RemoteFile
 
 
 class CachedFiles(NamedTuple):
@@ -40,13 +41,14 @@ def cached_files(reference: HubReference) -> CachedFiles | None:
 
 def cached_paths(repository: str, commit: str, files: Sequence[RemoteFile]) -> tuple[Path, ...] | None:
     """Where the cache has these files, all of them and of the right size; None otherwise."""
-    paths = []
-    for file in files:
-        path = try_to_load_from_cache(repository, file.name, revision=commit)
-        if not isinstance(path, str) or os.path.getsize(path) != file.n_bytes:
-            return None
-        paths.append(Path(path))
-    return tuple(paths)
+    paths = [cached_path(repository, commit, file) for file in files]
+    return None if None in paths else tuple(path for path in paths if path)
+
+
+def cached_path(repository: str, commit: str, file: RemoteFile) -> Path | None:
+    """Where the cache has this file in its right size; None if it does not."""
+    path = try_to_load_from_cache(repository, file.name, revision=commit)
+    return Path(path) if isinstance(path, str) and os.path.getsize(path) == file.n_bytes else None
 
 
 def is_copy_of(path: Path, file: RemoteFile, commit: str) -> bool:
@@ -62,10 +64,9 @@ def is_offline() -> bool:
     return constants.is_offline_mode()
 
 
-def nearest_folder() -> Path:
-    """The folder of the cache, or the nearest one above it that exists already: on the disk that will be written."""
-    folder = Path(constants.HF_HUB_CACHE)
-    return next(parent for parent in (folder, *folder.parents) if parent.is_dir())
+def free_disk() -> int:
+    """Bytes that are free on the cache's disk. Raises OSError."""
+    return free_bytes(Path(constants.HF_HUB_CACHE))
 
 
 def _blob(path: Path) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from urllib.parse import unquote, urlsplit
 
 import httpx2
-from huggingface_hub import constants, get_session
+from huggingface_hub import constants, get_session, get_token
 from huggingface_hub.errors import (
     EntryNotFoundError,
     FileMetadataError,
@@ -33,6 +33,10 @@ from models.patience import asked_pause
 _TOKEN = "HF_TOKEN, or the token that 'hf auth login' saved"
 
 
+class StrangeAnswer(Exception):
+    """What came is no refusal, and not of the form that the hub's answers have."""
+
+
 @contextlib.contextmanager
 def explained(reference: str) -> Iterator[None]:
     """Turn what huggingface_hub, the network and the cache's disk raise into HubError or DownloadError.
@@ -43,6 +47,7 @@ def explained(reference: str) -> Iterator[None]:
     _keep_quiet()
     _open_session()
     try:
+        _check_token()
         yield
     except _HUB_ERRORS as error:
         raise HubError(_sentence(_cause(error), reference)) from None
@@ -56,7 +61,7 @@ def explained(reference: str) -> Iterator[None]:
 
 _HUB_ERRORS = (
     *(httpx2.HTTPError, httpx2.InvalidURL, OfflineModeIsEnabled, EntryNotFoundError, FileMetadataError),
-    *(HFValidationError, RevisionResolutionError, json.JSONDecodeError),
+    *(HFValidationError, RevisionResolutionError, StrangeAnswer, json.JSONDecodeError),
 )
 
 
@@ -79,6 +84,13 @@ def _open_session() -> None:
             f"The proxy that HTTPS_PROXY, HTTP_PROXY or ALL_PROXY names cannot be used ({one_line(str(error))}): "
             "correct the variable, or unset it."
         ) from None
+
+
+def _check_token() -> None:
+    """Refuse what cannot be sent, as tokens are sent in a header. Raises OSError if its file cannot be read."""
+    token = get_token() or ""
+    if not (token.isascii() and token.isprintable()):
+        raise HubError(f"{_TOKEN}, has characters that no token has: correct it, or remove it for public models.")
 
 
 def _cause(error: Exception) -> Exception:

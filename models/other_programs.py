@@ -18,11 +18,11 @@ import platformdirs
 from huggingface_hub import constants
 
 from models.catalogue import Origin
-from models.download import RemoteFile
 from models.holdings import Holding, entries, files_under, models_under
 from models.names import name_in_repository, safe_name
 from models.ollama_store import held_by_ollama, ollama_stores
 from models.reference import HubReference
+from models.remote_file import RemoteFile
 from models.shards import without_shard_number
 from models.variants import variants_of
 

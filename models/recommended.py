@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class RecommendedModel(NamedTuple):
-    """reference: what `octavo pull` takes. kv_bytes: of keys and values of a token, as f16. context: it was trained on."""
+    """reference: what `octavo pull` takes. kv_bytes: a token's keys and values as f16. context: it was trained on."""
 
     reference: str
     title: str
@@ -43,9 +43,12 @@ RECOMMENDED = (
         "Qwen/Qwen3-1.7B-GGUF:Q8_0", "Qwen3 1.7B", "thinks before it answers", 1_834 * _MB, 114_688, 40_960
     ),
     RecommendedModel(
-        "bartowski/Llama-3.2-3B-Instruct-GGUF:Q4_K_M", "Llama 3.2 3B", "a good all-rounder", 2_019 * _MB, 114_688, 131_072
+        "bartowski/Llama-3.2-3B-Instruct-GGUF:Q4_K_M",
+        "Llama 3.2 3B",
+        "a good all-rounder",
+        2_019 * _MB,
+        114_688,
+        131_072,
     ),
-    RecommendedModel(
-        "Qwen/Qwen3-4B-GGUF:Q4_K_M", "Qwen3 4B", "the best of these", 2_497 * _MB, 147_456, 40_960
-    ),
+    RecommendedModel("Qwen/Qwen3-4B-GGUF:Q4_K_M", "Qwen3 4B", "the best of these", 2_497 * _MB, 147_456, 40_960),
 )

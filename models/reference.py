@@ -7,6 +7,8 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from huggingface_hub import constants
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 
 from engine.printable import quoted
 from models.errors import ReferenceFormatError
@@ -61,6 +63,12 @@ def _from_short(short: str, text: str) -> HubReference:
             f"{quoted(text)} does not name a model on the hub: write user/repo, user/repo:QUANT or the address of a "
             "file; 'octavo search' finds repositories by words, and 'octavo import' takes files that you have."
         )
+    try:
+        validate_repo_id(match["repo"])
+    except HFValidationError:
+        raise ReferenceFormatError(
+            f"{quoted(match['repo'])} cannot be the name of a repository on the hub: check how it is written."
+        ) from None
     return HubReference(match["repo"], match["variant"], match["revision"])
 
 

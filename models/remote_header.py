@@ -15,9 +15,9 @@ from huggingface_hub.utils import build_hf_headers
 
 from engine.errors import OctavoError
 from engine.gguf_header import LONGEST_ARRAY
-from models.download import RemoteFile
 from models.hub_cache import cached_paths
 from models.hub_errors import explained
+from models.remote_file import RemoteFile
 
 _STEPS = (1 << 17, 1 << 20, 1 << 22)
 """Bytes from the beginning that are tried. The hyper-parameters come first; the vocabulary is up to 16 MB."""

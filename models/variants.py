@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from models.download import RemoteFile
+from models.remote_file import RemoteFile
 from models.shards import shard_names, without_shard_number
 
 _TYPE = re.compile(

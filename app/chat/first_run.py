@@ -51,7 +51,7 @@ def choices() -> list[Choice]:
 def _installed(model: InstalledModel, machine: Machine) -> Choice:
     fit: FitEstimate = estimate(model.n_bytes, 0, 0, machine)
     if model.origin is Origin.STARTER:
-        return Choice("Starter model", "tiny, to try Octavo out; it is here already", model.n_bytes, fit.fit)
+        return Choice("Starter model", "tiny, to try Octavo out", model.n_bytes, fit.fit)
     return Choice(model.name, "installed", model.n_bytes, fit.fit, model=model.name)
 
 

@@ -16,10 +16,15 @@ from engine.printable import printable
 
 
 def _plain_inlines(state: StateCore) -> None:
-    """Rule after those for inlines: only text and its emphasis are left."""
+    """Rule after those for inlines: only text and its emphasis are left.
+
+    Code of no language has the one of text: Textual would try all languages on it, which takes longer than a key press.
+    """
     for token in state.tokens:
         if token.children:
             token.children = list(_without_links(token.children))
+        elif token.type in ("fence", "code_block"):
+            token.info = (token.info.split() or ["text"])[0]
 
 
 def _without_links(tokens: list[Token]) -> Iterator[Token]:
@@ -47,6 +52,7 @@ def _text(text: str) -> Token:
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     parser.core.ruler.push("plain_inlines", _plain_inlines)
+    parser.parse("*")  # compiles its rules, before threads use it
     return parser
 
 

@@ -110,7 +110,9 @@ def _window(status: Status, loaded: Loaded) -> Part:
         return Part("window", 5, (f"window {loaded.context:,}",))
     count = f"{used:,} of {loaded.context:,}"
     if fullness >= NEARLY_FULL:
-        return Part("warning", 8, (f"{bar(fullness)} {count} tokens, {fullness:.0%} full: F6", f"{fullness:.0%} full: F6"))
+        return Part(
+            "warning", 8, (f"{bar(fullness)} {count} tokens, {fullness:.0%} full: F6", f"{fullness:.0%} full: F6")
+        )
     return Part("window", 5, (f"{bar(fullness)} {count} tokens", f"{bar(fullness)} {count}", count))
 
 

@@ -20,7 +20,7 @@ _OPEN_ENDS = (MessageState.FAILED, MessageState.CUT, MessageState.STOPPED, Messa
 
 @dataclass(frozen=True)
 class DropOldest:
-    """Let the model read from a later message on. dropped: what it then reads no more; n_tokens: what it still reads."""
+    """Let the model read from a later message on. dropped: what it then reads no more."""
 
     start: Start
     dropped: tuple[Message, ...]
@@ -51,7 +51,13 @@ class WindowEdge:
     """
 
     def __init__(
-        self, session: Session, chat: OpenChat, context: int, needed: int, kv: KvStats | None, on_change: Callable[[], None]
+        self,
+        session: Session,
+        chat: OpenChat,
+        context: int,
+        needed: int,
+        kv: KvStats | None,
+        on_change: Callable[[], None],
     ) -> None:
         """needed: tokens that the prompt has, as far as it is known."""
         self.remedies: list[Remedy] = []
@@ -114,9 +120,7 @@ class WindowEdge:
         chat, continued = self.chat, self._unfinished.text if self._unfinished else ""
 
         def request_from(start: int) -> TextRequest:
-            return reply_request(
-                chat.conversation.starting_at(start), chat.settings, self._to, chat.chat_id, continued
-            )
+            return reply_request(chat.conversation.starting_at(start), chat.settings, self._to, chat.chat_id, continued)
 
         def take(start: Start) -> None:
             self.remedies.append(DropOldest(start, tuple(left_out(chat.conversation, self._to, start.message_id))))

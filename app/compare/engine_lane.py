@@ -13,7 +13,6 @@ from engine.client import EngineClient
 from engine.config import EngineConfig
 from engine.errors import EngineDied
 from engine.messages import Failed, Finished, TextDelta, TextEvent, TextRequest
-from engine.sequence import KvStats
 
 _PATIENCE = 0.05
 """Seconds without an event after which it is asked whether the user wants to stop."""

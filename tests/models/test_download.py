@@ -17,8 +17,9 @@ import pytest
 from huggingface_hub import constants, hf_hub_download, scan_cache_dir, snapshot_download
 
 from models import patience
-from models.download import RemoteFile, download
+from models.download import download
 from models.errors import DownloadError, HubError
+from models.remote_file import RemoteFile
 from tests.app.command import ROOT, environment
 from tests.hub_server import Hub
 
@@ -27,7 +28,8 @@ CONTENT = random.Random(5).randbytes(1_000_000)
 CUT = 600_000
 _SCRIPT = """
 import json, sys
-from models.download import RemoteFile, download
+from models.download import download
+from models.remote_file import RemoteFile
 files = [RemoteFile(*file) for file in json.loads(sys.argv[1])]
 print(*download("u/m-GGUF", "main", files, lambda done, total: None))
 """

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from models.download import RemoteFile
 from models.fit import OVERHEAD, Fit, Machine
 from models.hub import RemoteRepository, repository
 from models.offers import Offer, offers_of, recommended
 from models.reference import HubReference
+from models.remote_file import RemoteFile
 from models.variants import variants_of
 from tests.hub_server import Hub
 from tests.models.test_variants import MIXTURES

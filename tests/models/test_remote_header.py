@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from engine.gguf_file import GgufFile, LongArray
-from models.download import RemoteFile
 from models.hub import repository
 from models.kv_size import kv_bytes_per_token
 from models.reference import HubReference
+from models.remote_file import RemoteFile
 from models.remote_header import read_beginning, remote_metadata
 from tests.hub_server import Hub
 

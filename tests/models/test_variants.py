@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from models.download import RemoteFile
+from models.remote_file import RemoteFile
 from models.variants import Variant, matching, offered, variants_of
 
 # bartowski's gemma-2-9b-it: sizes in hundredths of a GiB.

@@ -64,9 +64,7 @@ class SearchScreen(ModalScreen[SearchHit | None]):
             self._hits, note = [], one_line(str(error))
         results = self.query_one(OptionList)
         day = today()
-        results.set_options(
-            Option(hit_text(hit, day_name(hit.created.astimezone().date(), day))) for hit in self._hits
-        )
+        results.set_options(Option(hit_text(hit, day_name(hit.created.astimezone().date(), day))) for hit in self._hits)
         results.display = bool(self._hits)
         if self._hits:
             results.highlighted = 0

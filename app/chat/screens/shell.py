@@ -50,12 +50,14 @@ _LONG_S = 15
 """How long a sentence about a failure can be read."""
 _WIDE = 100
 """Columns from which on the sidebar has a place of its own."""
+_BROAD = 132
+"""Columns from which on the KV pool has one too."""
 
 
 class Shell(Screen[None]):
     """The base of the screen that shows a chat; it composes Sidebar, PoolPanel and StatusBar."""
 
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]  # noqa: RUF012 - Textual declares it so
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide"), (_BROAD, "-broad")]  # noqa: RUF012 - Textual declares it so
     BINDINGS = [  # noqa: RUF012
         Binding("ctrl+b", "sidebar", "Chats", priority=True, id="sidebar"),
         Binding("ctrl+f", "search", "Search", priority=True, id="search"),

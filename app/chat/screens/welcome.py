@@ -16,7 +16,7 @@ from textual.widgets.option_list import Option
 
 from app.chat.engine_host import Post
 from app.chat.first_run import Choice
-from app.chat.model_download import Downloading, DownloadEvent, ModelDownload
+from app.chat.model_download import DownloadEvent, Downloading, ModelDownload
 from engine.errors import OctavoError
 from engine.printable import one_line, printable
 from engine.units import format_bytes
@@ -25,7 +25,7 @@ _GREETING = (
     "Octavo runs language models on this machine; nothing that you write leaves it. Choose a model to begin with. "
     "Others can be added at any time: octavo search and octavo pull find them, /model changes to them."
 )
-_OFFLINE = "Without a network, or with a model that you have already: octavo import FILE.gguf"
+_OFFLINE = "A model that you have already, or without a network: octavo import FILE.gguf  ·  ⏎ choose  esc later"
 
 
 class WelcomeScreen(ModalScreen[Choice | None]):
@@ -69,13 +69,17 @@ class WelcomeScreen(ModalScreen[Choice | None]):
             return
         self._choices = found
         models = self.query_one(OptionList)
-        models.set_options(Option(_line(choice)) for choice in found)
-        models.highlighted = 0 if found else None
+        for heading, is_here in (("On this machine", True), ("To download", False)):
+            group = [choice for choice in found if (choice.download is None) is is_here]
+            if group:
+                models.add_option(Option(Content.styled(heading, "bold $foreground-muted"), disabled=True))
+                models.add_options(Option(_line(choice), id=str(found.index(choice))) for choice in group)
+        models.action_first()
         models.focus()
 
     @on(OptionList.OptionSelected)
     def _choose(self, event: OptionList.OptionSelected) -> None:
-        choice = self._choices[event.option_index]
+        choice = self._choices[int(event.option_id or 0)]
         if choice.download is None:
             self.dismiss(choice)
             return
@@ -121,9 +125,7 @@ class WelcomeScreen(ModalScreen[Choice | None]):
 
 
 def _line(choice: Choice) -> Content:
-    size = format_bytes(choice.n_bytes)
-    where = "" if choice.download is None else "download "
     return Content.assemble(
-        (f"{one_line(choice.title):<22.22} ", "bold"),
-        f"{where + size:>18}  {choice.fit:<14} {one_line(choice.about)}",
+        (f"  {one_line(choice.title):<22.22}", "bold"),
+        f"{format_bytes(choice.n_bytes):>12}   {choice.fit:<16} {one_line(choice.about)}",
     )

@@ -38,9 +38,7 @@ class EdgeScreen(ModalScreen[Outcome | None]):
 
     BINDINGS = [Binding("escape", "leave", "Leave it", show=False, id="edge_leave")]  # noqa: RUF012 - Textual's way
 
-    def __init__(
-        self, session: Session, chat: OpenChat, context: int, used: int, kv: KvStats | None
-    ) -> None:
+    def __init__(self, session: Session, chat: OpenChat, context: int, used: int, kv: KvStats | None) -> None:
         super().__init__()
         self._used = used
         self._shown: list[Remedy] = []

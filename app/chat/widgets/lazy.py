@@ -19,7 +19,8 @@ def wrapped_lines(text: str, width: int) -> int:
 class Lazy(Vertical):
     """Empty at first, but as high as its widgets will be, about; or as they were, if it had them.
 
-    Transcript builds and drops it. is_built: whether it has its widgets. HOLDS_LAZY: whether others are among them.
+    LazyScroll builds and drops it. is_built: whether it has its widgets. HOLDS_LAZY: whether others are among them.
+    expected: its size while it is not built.
     """
 
     HOLDS_LAZY = False
@@ -31,7 +32,7 @@ class Lazy(Vertical):
     def __init__(self, *, classes: str = "", is_built: bool = False) -> None:
         super().__init__(classes=classes)
         self.is_built = is_built
-        self._expected = Size(0, 0)
+        self.expected = Size(0, 0)
 
     def estimate(self, width: int) -> int:
         """Lines that the widgets will take, about."""
@@ -50,13 +51,17 @@ class Lazy(Vertical):
         """What there is, or what is expected."""
         if self.is_built:
             return super().get_content_height(container, viewport, width)
-        if self._expected.width != width:
-            self._expected = Size(width, self.estimate(width))
-        return self._expected.height
+        return self.expected_height(width)
+
+    def expected_height(self, width: int) -> int:
+        """Lines that it takes while it is not built."""
+        if self.expected.width != width:
+            self.expected = Size(width, self.estimate(width))
+        return self.expected.height
 
     def forget_height(self) -> None:
         """The widgets would be other ones now."""
-        self._expected = Size(0, 0)
+        self.expected = Size(0, 0)
         self.refresh(layout=True)
 
     async def build(self) -> None:
@@ -67,6 +72,6 @@ class Lazy(Vertical):
 
     async def drop(self) -> None:
         """Do without the widgets, and keep the height until the width changes."""
-        self._expected = self.content_size
+        self.expected = self.content_size
         self.is_built = False
         await self.remove_children()

@@ -7,9 +7,10 @@ reads stays where it is. At the end, it stays at the end.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Container, Iterator
 from typing import NamedTuple
 
-from textual.containers import VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.geometry import Size
 from textual.layout import DockArrangeResult, WidgetPlacement
 from textual.scrollbar import ScrollBar
@@ -21,7 +22,7 @@ from app.chat.widgets.placement import Place, lazy_places, place_of
 _NEAR = 1
 """Windows above and below the window in which widgets are made."""
 
-_FAR = 4
+_FAR = 2
 """Windows away from the window where widgets are dropped."""
 
 
@@ -113,7 +114,7 @@ class LazyScroll(VerticalScroll, inherit_bindings=False):
 
     def _topmost(self, y: int) -> _Held | None:
         """What is at the top of the window; if possible something whose height is known."""
-        seen = list(lazy_places(self._placements, y, y + self.size.height))
+        seen = [place for place in lazy_places(self._placements, y, y + self.size.height) if place.is_leaf]
         built = (place for place in seen if isinstance(place.widget, Lazy) and place.widget.is_built)
         place = next(built, seen[0] if seen else None)
         return None if place is None else self._hold_at(place, y)
@@ -147,13 +148,17 @@ class LazyScroll(VerticalScroll, inherit_bindings=False):
         return nearest
 
     def _far(self) -> list[Lazy]:
-        """Built, and far from the window. What is in a message that is dropped itself is not named."""
+        """What is built, and far from the window."""
         y, height = round(self.scroll_y), self.size.height
         start, end = y - _FAR * height, y + height + _FAR * height
-        places = [Place(one.widget, one.region.y, one.region.bottom) for one in self._placements]
-        far = [place for place in places if place.bottom <= start or place.top >= end]
-        inside = {place.widget for place in lazy_places(self._placements, start, end)}
-        near = [place.widget for place in places if place not in far]
-        sections = [one for widget in near for one in widget.query(Lazy) if one not in inside and not one.HOLDS_LAZY]
-        outer = [place.widget for place in far if isinstance(place.widget, Lazy)]
-        return [lazy for lazy in (*outer, *sections) if lazy.is_built]
+        return list(_built_outside({place.widget for place in lazy_places(self._placements, start, end)}, self))
+
+
+def _built_outside(near: Container[Widget], widget: Widget) -> Iterator[Lazy]:
+    """The outermost lazy parts in a widget that are built, and not near."""
+    for child in widget.children:
+        if isinstance(child, Lazy) and child not in near:
+            if child.is_built:
+                yield child
+        elif isinstance(child, Vertical):
+            yield from _built_outside(near, child)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from app.chat.sections import Piece, SectionWriter, plain_sections
-from app.chat.widgets.section_views import MarkdownSection, PlainSection
+from app.chat.widgets.section_views import GROUP, MarkdownSection, PlainSection, Section, SectionGroup, Source
 from engine.printable import printable
 
 
@@ -21,13 +23,20 @@ class MarkdownBody(Vertical):
         super().__init__(classes="body")
         self._writer = SectionWriter()
         self._carriage = ""
-        self._last: MarkdownSection | None = None
         pieces = self._pieces(text)
-        self._first = self._new_sections([*pieces, *self._finished()] if is_whole else pieces)
+        sources: list[Source] = []
+        for piece in [*pieces, *self._finished()] if is_whole else pieces:
+            if piece.cuts:
+                sources[-1].is_cut = True
+            if piece.begins:
+                sources.append(Source(piece.text))
+            else:
+                sources[-1].text += piece.text
+        self._groups = _groups(sources, MarkdownSection)
 
     def compose(self) -> ComposeResult:
-        """The sections of what there is at first."""
-        yield from self._first
+        """What there is at first."""
+        yield from self._groups
 
     async def write(self, text: str) -> None:
         """Add a piece at the end, whatever it ends with. Control characters are shown, never sent to the terminal."""
@@ -47,23 +56,17 @@ class MarkdownBody(Vertical):
         return [*self._writer.write(printable(carriage)), *self._writer.finish()]
 
     async def _add(self, pieces: list[Piece]) -> None:
-        while pieces and not pieces[0].begins:
-            assert self._last is not None
-            await self._last.append(pieces.pop(0).text)
-        if pieces:
-            await self.mount_all(self._new_sections(pieces))
-
-    def _new_sections(self, pieces: list[Piece]) -> list[MarkdownSection]:
-        sections: list[MarkdownSection] = []
         for piece in pieces:
             if not piece.begins:
-                sections[-1].text += piece.text
+                await self._groups[-1].append(piece.text)
                 continue
-            if piece.cuts and self._last is not None:
-                self._last.cut()
-            self._last = MarkdownSection(piece.text, is_built=len(pieces) == 1)
-            sections.append(self._last)
-        return sections
+            if piece.cuts:
+                self._groups[-1].cut()
+            if not self._groups or self._groups[-1].is_full:
+                self._groups.append(SectionGroup([Source(piece.text)], MarkdownSection, is_built=True))
+                await self.mount(self._groups[-1])
+            else:
+                await self._groups[-1].add(Source(piece.text))
 
 
 class PlainBody(Vertical):
@@ -79,6 +82,10 @@ class PlainBody(Vertical):
 
     def compose(self) -> ComposeResult:
         """All of it, in sections."""
-        sections = list(plain_sections(self._text))
-        for section in sections:
-            yield PlainSection(section, is_built=len(sections) == 1)
+        yield from _groups([Source(text) for text in plain_sections(self._text)], PlainSection)
+
+
+def _groups(sources: Sequence[Source], kind: type[Section]) -> list[SectionGroup]:
+    """Sections in groups; a few are made at once, many only where they are looked at."""
+    starts = range(0, len(sources), GROUP)
+    return [SectionGroup(list(sources[start : start + GROUP]), kind, is_built=len(starts) == 1) for start in starts]

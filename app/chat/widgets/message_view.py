@@ -27,7 +27,7 @@ from app.chat.widgets.message_keys import CONTINUE_KEY, MESSAGE_BINDINGS, Wish, 
 from engine.messages import Role
 from engine.printable import one_line, printable
 
-_PERIOD_S = 1 / 20
+_PERIOD_S = 1 / 15
 """Between two looks at a reply that is being written: drawing must not take the time of computing."""
 
 _FOLDED_LINES = 8

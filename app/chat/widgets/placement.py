@@ -19,6 +19,11 @@ class Place(NamedTuple):
     top: int
     bottom: int
 
+    @property
+    def is_leaf(self) -> bool:
+        """Whether there is no other lazy part in it."""
+        return not (isinstance(self.widget, Lazy) and self.widget.is_built and self.widget.HOLDS_LAZY)
+
 
 def place_of(widget: Widget, placements: Iterable[WidgetPlacement], top: int = 0) -> Place | None:
     """The place of a widget at any depth; None if it has none."""
@@ -32,14 +37,14 @@ def place_of(widget: Widget, placements: Iterable[WidgetPlacement], top: int = 0
 
 
 def lazy_places(placements: Iterable[WidgetPlacement], start: int, end: int, top: int = 0) -> Iterator[Place]:
-    """The lazy parts in these lines, from above, without those that are in another one which is not built."""
+    """The lazy parts in these lines, from above, each before those that are in it."""
     for placed in placements:
         place = Place(placed.widget, top + placed.region.y, top + placed.region.bottom)
         if place.bottom <= start or place.top >= end or placed.fixed:
             continue
-        if isinstance(place.widget, Lazy) and not (place.widget.is_built and place.widget.HOLDS_LAZY):
+        if isinstance(place.widget, Lazy):
             yield place
-        elif isinstance(place.widget, Vertical):
+        if isinstance(place.widget, Vertical) and not (isinstance(place.widget, Lazy) and place.is_leaf):
             yield from lazy_places(_inside(placed), start, end, top + _content_top(placed))
 
 

@@ -33,7 +33,8 @@ _LEGEND = {
     BlockKind.CACHED_OTHERS: "cached, of other chats",
     BlockKind.FREE: "free",
 }
-_MAP_ROWS = 10
+_LEAST_ROWS, _OTHER_ROWS = 4, 24
+"""Of the map, and of everything else that is worth seeing without scrolling."""
 _NO_MAP = (
     "This is the contiguous engine, llama.cpp's own: it reserves the memory of the whole window when it starts, for "
     "one chat at a time, so there are no blocks to show."
@@ -52,16 +53,16 @@ class PoolPanel(VerticalScroll, can_focus=False):
 
     def show(self, survey: PoolSurvey, chat_id: int, titles: Mapping[int, str]) -> None:
         """titles: of chats by their ids, as far as they are known."""
-        width = max(16, self.content_size.width)
-        text = pool_text(survey, chat_id, titles, width)
+        size = self.scrollable_content_region.size
+        text = pool_text(survey, chat_id, titles, max(16, size.width), max(_LEAST_ROWS, size.height - _OTHER_ROWS))
         self.query_one("#pool-text", Static).update(text)
 
 
-def pool_text(survey: PoolSurvey, chat_id: int, titles: Mapping[int, str], width: int) -> Content:
-    """All that there is to say about a survey, in lines of at most so many cells."""
+def pool_text(survey: PoolSurvey, chat_id: int, titles: Mapping[int, str], width: int, map_rows: int) -> Content:
+    """All that there is to say about a survey, in lines of at most so many cells, so many of them for the map."""
     parts = [Content.styled("KV pool", "bold")]
     if survey.states:
-        parts += [*_map(kinds_of(survey, chat_id), width, survey.kv.block_size), Content("")]
+        parts += [*_map(kinds_of(survey, chat_id), width, map_rows, survey.kv.block_size), Content("")]
     else:
         parts += [Content(_NO_MAP), Content("")]
     parts += _memory(survey.kv)
@@ -72,18 +73,18 @@ def pool_text(survey: PoolSurvey, chat_id: int, titles: Mapping[int, str], width
     return Content("\n").join(parts)
 
 
-def _map(kinds: Sequence[BlockKind], width: int, block_size: int) -> list[Content]:
-    per_cell = blocks_per_cell(len(kinds), width * _MAP_ROWS)
+def _map(kinds: Sequence[BlockKind], width: int, n_rows: int, block_size: int) -> list[Content]:
+    per_cell = blocks_per_cell(len(kinds), width * n_rows)
     cells = cells_of(kinds, per_cell)
     rows = [cells[start : start + width] for start in range(0, len(cells), width)]
     counts = Counter(kinds)
-    size = f"{block_size} tokens a block" + (f", {per_cell} blocks a cell" if per_cell > 1 else "")
+    scale = f", {per_cell} a cell" if per_cell > 1 else ""
     legend = [
         Content.assemble((kind.value, _STYLES[kind]), f" {counts[kind]:>6,} ", (words, "$foreground-muted"))
         for kind, words in _LEGEND.items()
     ]
     return [
-        Content.styled(f"{len(kinds):,} blocks, {size}", "$foreground-muted"),
+        Content.styled(f"{len(kinds):,} blocks of {block_size} tokens{scale}", "$foreground-muted"),
         *(Content("").join(Content.styled(cell.value, _STYLES[cell]) for cell in row) for row in rows),
         Content(""),
         *legend,
@@ -110,9 +111,7 @@ def _history(stats: SchedulerStats) -> list[Content]:
     return lines
 
 
-def _sequences(
-    sequences: Sequence[SurveyedSequence], chat_id: int, titles: Mapping[int, str]
-) -> list[Content]:
+def _sequences(sequences: Sequence[SurveyedSequence], chat_id: int, titles: Mapping[int, str]) -> list[Content]:
     lines = [Content.styled("Running", "bold")]
     for one in sequences:
         name = "this chat" if one.owner == chat_id else one_line(titles.get(one.owner, "another chat"))[:24]

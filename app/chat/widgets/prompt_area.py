@@ -43,16 +43,15 @@ class PromptArea(TextArea, inherit_bindings=False):
         inserted = self.pastes.fold(text) if is_long(text) else text
         self.replace(inserted, *self.selection, maintain_selection_offset=False)
 
-    def unfold(self) -> bool:
-        """Put the text in place of the placeholder before or after the cursor; False if there is none."""
+    def action_unfold(self) -> None:
+        """Put the text in place of the placeholder before or after the cursor."""
         row, column = self.cursor_location
         for start, end in self.pastes.spans(self.document.get_line(row)):
             if start <= column <= end:
                 placeholder = self.get_text_range((row, start), (row, end))
                 text = self.pastes.expand(placeholder)
                 self.replace(text, (row, start), (row, end), maintain_selection_offset=False)
-                return True
-        return False
+                return
 
     def edit(self, edit: Edit) -> EditResult:
         """No edit takes a part of a placeholder, or comes inside one."""

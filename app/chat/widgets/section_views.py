@@ -1,10 +1,15 @@
-"""Sections of a message's text: Markdown, which can grow at its end, and plain text."""
+"""Sections of a message's text: Markdown, which can grow at its end, and plain text; and groups of them.
+
+A text of megabytes has hundreds of sections. In groups, most of which are empty, a layout has few widgets to place.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from textual.content import Content
+from textual.geometry import Size
 from textual.widget import Widget
 from textual.widgets import Markdown, Static
 from textual.widgets.markdown import MarkdownBlock
@@ -12,9 +17,41 @@ from textual.widgets.markdown import MarkdownBlock
 from app.chat.markdown_text import PARSER
 from app.chat.widgets.lazy import Lazy, wrapped_lines
 
+GROUP = 12
+"""Sections in a group."""
 
-class MarkdownSection(Lazy):
-    """A section of Markdown. Its text is printable already. is_cut: its last block goes on in the next section."""
+
+@dataclass
+class Source:
+    """What a section shows, kept while it has no widget. The text is printable already.
+
+    is_cut: its last block goes on in the next section. expected: its size when it was last seen.
+    """
+
+    text: str
+    is_cut: bool = False
+    expected: Size = Size(0, 0)
+
+
+class Section(Lazy):
+    """A part of a text."""
+
+    def __init__(self, source: Source, *, is_built: bool = False) -> None:
+        super().__init__(classes="section", is_built=is_built)
+        self.source = source
+        self.expected = source.expected
+
+    async def append(self, text: str) -> None:
+        """Go on at the end."""
+        raise NotImplementedError
+
+    def cut(self) -> None:
+        """The last block goes on in the next section, which follows without a blank line."""
+        raise NotImplementedError
+
+
+class MarkdownSection(Section):
+    """A section of Markdown."""
 
     DEFAULT_CSS = """
     MarkdownSection {
@@ -26,42 +63,37 @@ class MarkdownSection(Lazy):
     }
     """
 
-    def __init__(self, text: str, *, is_built: bool = False) -> None:
-        super().__init__(classes="section", is_built=is_built)
-        self.text = text
-        self.is_cut = False
-
     def estimate(self, width: int) -> int:
         """As many lines as the source has."""
-        return wrapped_lines(self.text.rstrip("\n"), width) + (not self.is_cut)
+        return wrapped_lines(self.source.text.rstrip("\n"), width) + (not self.source.is_cut)
 
     def parts(self) -> Iterable[Widget]:
         """Textual's Markdown, with the app's own parser."""
-        yield Markdown(self.text, parser_factory=lambda: PARSER, open_links=False)
+        yield Markdown(self.source.text, parser_factory=lambda: PARSER, open_links=False)
 
     async def append(self, text: str) -> None:
         """Go on at the end."""
-        self.text += text
+        self.source.text += text
         if self.is_built:
             await self.query_one(Markdown).append(text)
         else:
             self.forget_height()
 
     def cut(self) -> None:
-        """The last block goes on in the next section, which follows without a blank line."""
-        self.is_cut = True
+        """Leave no blank line below the last block."""
+        self.source.is_cut = True
         if self.is_built and self.is_attached:
             self._join_next()
 
     async def build(self) -> None:
         """Make the blocks."""
         await super().build()
-        if self.is_cut:
+        if self.source.is_cut:
             self._join_next()
 
     def on_mount(self) -> None:
         """After the blocks of a section that is built from the beginning."""
-        if self.is_cut and self.is_built:
+        if self.source.is_cut and self.is_built:
             self._join_next()
 
     def _join_next(self) -> None:
@@ -69,17 +101,73 @@ class MarkdownSection(Lazy):
         last.styles.margin = (0, 0, 0, 0)
 
 
-class PlainSection(Lazy):
-    """A section of plain text, which is printable already."""
-
-    def __init__(self, text: str, *, is_built: bool = False) -> None:
-        super().__init__(classes="section", is_built=is_built)
-        self.text = text
+class PlainSection(Section):
+    """A section of plain text."""
 
     def estimate(self, width: int) -> int:
-        """Exact if all characters are narrow and no line is wrapped."""
-        return wrapped_lines(self.text, width)
+        """Exact if all characters are narrow and words do not break otherwise."""
+        return wrapped_lines(self.source.text, width)
 
     def parts(self) -> Iterable[Widget]:
         """The text, and nothing in it is markup."""
-        yield Static(Content(self.text))
+        yield Static(Content(self.source.text))
+
+
+class SectionGroup(Lazy):
+    """Some sections, one below the other."""
+
+    HOLDS_LAZY = True
+
+    def __init__(self, sources: list[Source], kind: type[Section], *, is_built: bool = False) -> None:
+        """is_built: with the sections, if they are few."""
+        super().__init__(is_built=is_built)
+        self._sources = sources
+        self._kind = kind
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next section belongs to another group."""
+        return len(self._sources) >= GROUP
+
+    def estimate(self, width: int) -> int:
+        """All of them."""
+        sections = [self._kind(source) for source in self._sources]
+        return sum(section.expected_height(width) for section in sections)
+
+    def parts(self) -> Iterable[Widget]:
+        """The sections."""
+        for source in self._sources:
+            yield self._kind(source, is_built=len(self._sources) == 1)
+
+    async def append(self, text: str) -> None:
+        """Go on with the last section."""
+        if self.is_built:
+            await self._last.append(text)
+        else:
+            self._sources[-1].text += text
+            self.forget_height()
+
+    async def add(self, source: Source) -> None:
+        """Another section at the end."""
+        self._sources.append(source)
+        if self.is_built:
+            await self.mount(self._kind(source, is_built=True))
+        else:
+            self.forget_height()
+
+    def cut(self) -> None:
+        """The last section goes on in the next one."""
+        if self.is_built:
+            self._last.cut()
+        else:
+            self._sources[-1].is_cut = True
+
+    async def drop(self) -> None:
+        """Keep the sizes of the sections too."""
+        for section in self.query_children(Section):
+            section.source.expected = section.content_size
+        await super().drop()
+
+    @property
+    def _last(self) -> Section:
+        return self.query_children(Section).last()

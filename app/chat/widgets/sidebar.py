@@ -191,7 +191,9 @@ class Sidebar(Vertical):
             self._deleted.append(chat_id)
             self._attention.forget(chat_id)
             self.post_message(self.Deleted(chat_id))
-            self.notify(f"Deleted {quoted(title or NO_TITLE, 40)}: u in the list of chats brings it back.", markup=False)
+            self.notify(
+                f"Deleted {quoted(title or NO_TITLE, 40)}: u in the list of chats brings it back.", markup=False
+            )
 
     def action_undo(self) -> None:
         """Restore the chat that was deleted last."""
