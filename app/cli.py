@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from engine.config import EngineKind
 from engine.errors import OctavoError, PromptError
 from engine.units import format_bytes
 from models.catalogue import Catalogue
-from models.errors import CatalogueError
+from models.errors import CatalogueError, NoSuchModel
 from models.locate import locate
 
 _LONGEST_PROMPT = 64 * 2**20
@@ -31,6 +32,7 @@ _LONGEST_PROMPT = 64 * 2**20
     cls=LazyGroup,
     lazy={
         "chat": "app.chat_command:chat",
+        "compare": "app.compare_command:compare",
         "import": "app.importing:import_models",
         "list": "app.listing:list_models",
         "pull": "app.pull:pull",
@@ -76,7 +78,7 @@ def run(arguments: tuple[str, ...], as_json: bool, batch: str | None, **options:
     config = engine_config(**{str(option.name): options.pop(str(option.name)) for option in ENGINE_OPTIONS})
     chosen = RequestOptions(**options)
     model, prompt = _model_and_prompt(arguments, wants_prompt=batch is None)
-    path = locate(model)
+    path = _located(model)
     request = None if prompt is None else chosen.ask(_standard_input() if prompt == "-" else prompt)
 
     status = StatusLine()
@@ -141,7 +143,7 @@ def _model_and_prompt(arguments: tuple[str, ...], wants_prompt: bool) -> tuple[s
         return (arguments[0] if arguments else None), None
     match arguments:
         case (prompt,):
-            if prompt.endswith(".gguf") and Path(prompt).is_file():
+            if prompt.endswith(".gguf") and os.path.isfile(prompt):
                 raise click.UsageError(f"{prompt} is a model: give a PROMPT after it.")
             return None, prompt
         case (model, prompt):
@@ -150,6 +152,14 @@ def _model_and_prompt(arguments: tuple[str, ...], wants_prompt: bool) -> tuple[s
             raise click.UsageError("Give a PROMPT, or - to read it from standard input.")
         case _:
             raise click.UsageError("Give one PROMPT, in quotes if it has several words, and at most a MODEL before it.")
+
+
+def _located(model: str | None) -> Path:
+    try:
+        return locate(model)
+    except NoSuchModel as error:
+        text = str(error).removesuffix(".")
+        raise NoSuchModel(f"{text}; a prompt of several words goes in quotes.") from None
 
 
 def _standard_input() -> str:

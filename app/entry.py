@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 
@@ -11,4 +12,9 @@ def main() -> None:
         from app.cli import main as run  # noqa: PLC0415 - loading takes long enough to be interrupted
     except KeyboardInterrupt:
         sys.exit(130)
-    run()
+    try:
+        run()
+    finally:
+        # What is left is Python's own end, whose traceback nobody needs. An ignored signal stays ignored.
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -8,6 +8,9 @@ from typing import Any
 
 import click
 
+from engine.errors import OctavoError
+from engine.printable import one_line
+
 
 class LazyGroup(click.Group):
     """Commands that bring much with them cost others nothing: huggingface_hub alone takes half a second to import.
@@ -28,5 +31,11 @@ class LazyGroup(click.Group):
         if cmd_name not in self._lazy:
             return super().get_command(ctx, cmd_name)
         module, _, function = self._lazy[cmd_name].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), function)
+        try:
+            command: click.Command = getattr(importlib.import_module(module), function)
+        except ValueError as error:
+            raise OctavoError(
+                f"huggingface_hub does not understand its variables ({one_line(str(error))}): correct HF_ENDPOINT, or "
+                "whichever of them you have set."
+            ) from None
         return command

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from app.ages import age
+from app.free_memory import free_memory
 from app.tables import Column, write_table
 from app.terminal import write_text
 from engine.config import EngineKind
@@ -135,15 +136,12 @@ def _write_memory(summary: ModelSummary, machine: Machine) -> None:
     ]
     write_text("\n")
     write_table(columns, cells)
-    free = f"{format_bytes(machine.available)} of memory are free"
-    if machine.gpu_free:
-        free += f", {format_bytes(machine.gpu_free)} on the GPU"
     last = rows[-1]
     reserved = (
         f"llama.cpp reserves {format_bytes(last.kv)} for the whole window of {last.context:,} tokens at the start"
     )
     grown = "; the paged engine takes memory as a conversation grows" if summary.engine is EngineKind.PAGED else ""
-    write_text(f"\n{free}; {reserved}{grown}.\n")
+    write_text(f"\n{free_memory(machine)}; {reserved}{grown}.\n")
 
 
 def _memory(summary: ModelSummary, machine: Machine) -> list[_MemoryRow]:

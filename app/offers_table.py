@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
+from app.free_memory import free_memory
 from app.tables import Column, write_table
 from app.terminal import write_text
 from engine.units import format_bytes, short_count
@@ -78,9 +79,7 @@ def _remark(offer: Offer, offers: Offers, installed: Container[str]) -> str:
 
 
 def _footnote(offers: Offers) -> str:
-    free = f"{format_bytes(offers.machine.available)} of memory are free"
-    if offers.machine.gpu_free:
-        free += f", {format_bytes(offers.machine.gpu_free)} on the GPU"
+    free = free_memory(offers.machine)
     if not offers.has_kv:
         return f"bpw: bits per weight. Memory is for the weights alone, as the size of the KV cache is unknown; {free}."
     return f"bpw: bits per weight. Memory is for weights and {offers.context:,} tokens of context; {free}."

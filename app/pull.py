@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,16 @@ from app.progress import byte_progress, label
 from app.questions import ask, can_ask
 from app.terminal import StatusLine, tolerate_encoding, write_json, write_text
 from engine.gguf_file import GgufFile
-from engine.printable import one_line, quoted
+from engine.printable import listed, one_line, quoted
 from engine.units import format_bytes
 from models.catalogue import Catalogue, InstalledModel
 from models.download import download
 from models.errors import HubError
 from models.fit import Fit, Machine
 from models.hub import RemoteRepository, check_access, repository
-from models.hub_cache import cached_paths, is_offline, nearest_folder
+from models.hub_cache import cached_paths, free_disk, is_offline
 from models.offers import Offer, Offers, offers_of
-from models.pulled import install, installed, is_current, source_of
+from models.pulled import install, is_current, source_of
 from models.reference import parse_reference
 from models.variants import Variant, matching, offered, variants_of
 
@@ -51,7 +50,7 @@ def pull(reference: str, revision: str | None, context: int | None, yes: bool, o
         variants = _wanted(remote)
         catalogue = Catalogue()
         if len(variants) == 1 and not only_list:
-            present = installed(catalogue, source_of(remote, variants[0]))
+            present = catalogue.find(source_of(remote, variants[0]))
             if present and is_current(present, remote, variants[0]):
                 status.clear()
                 _write_result(present, downloaded=False, as_json=as_json)
@@ -81,7 +80,7 @@ def _wanted(remote: RemoteRepository) -> list[Variant]:
         raise HubError(_no_gguf(remote))
     found = matching(variants, wanted) if wanted else offered(variants)
     if wanted and not found:
-        names = ", ".join(one_line(variant.name) for variant in variants)
+        names = listed(one_line(variant.name) for variant in variants)
         if is_offline():
             raise HubError(
                 f"{quoted(str(remote.reference))} is not in the cache, which has only {names}, and HF_HUB_OFFLINE "
@@ -104,26 +103,28 @@ def _no_gguf(remote: RemoteRepository) -> str:
 
 def _choose(offers: Offers) -> Offer:
     """Ask until the answer is one of the offers. Raises click.Abort."""
-
-    def offer_of(answer: str) -> Offer:
-        if not answer:
-            return offers.recommended
-        if answer.isdecimal() and 1 <= int(answer) <= len(offers.offers):
-            return offers.offers[int(answer) - 1]
-        found = matching([offer.variant for offer in offers.offers], answer)
-        if len(found) == 1:
-            return next(offer for offer in offers.offers if offer.variant is found[0])
-        raise click.UsageError(f"Give a number from 1 to {len(offers.offers)}, or a name from the list.")
-
     name = one_line(offers.recommended.variant.name)
-    return ask(f"Which one? A number or a name; Enter takes {name}", offer_of)
+    question = f"Which one? A number or a name; Enter takes {name}"
+    return ask(question, lambda answer: offer_meant(answer, offers))
+
+
+def offer_meant(answer: str, offers: Offers) -> Offer:
+    """The offer of that number or name; the recommended one if the answer is empty. Raises click.UsageError."""
+    if not answer:
+        return offers.recommended
+    if answer.isdecimal() and 1 <= int(answer) <= len(offers.offers):
+        return offers.offers[int(answer) - 1]
+    found = matching([offer.variant for offer in offers.offers], answer)
+    if len(found) == 1:
+        return next(offer for offer in offers.offers if offer.variant is found[0])
+    raise click.UsageError(f"Give a number from 1 to {len(offers.offers)}, or a name from the list.")
 
 
 def _pull(
     catalogue: Catalogue, remote: RemoteRepository, offer: Offer, offers: Offers, *, as_json: bool, status: StatusLine
 ) -> int:
     variant = offer.variant
-    present = installed(catalogue, source_of(remote, variant))
+    present = catalogue.find(source_of(remote, variant))
     if present and is_current(present, remote, variant):
         _write_result(present, downloaded=False, as_json=as_json)
         return 0
@@ -144,12 +145,9 @@ def _pull(
 
 def _download(remote: RemoteRepository, variant: Variant, status: StatusLine) -> tuple[Path, ...]:
     """Raises HubError or DownloadError; click.Abort after Ctrl-C."""
-    free = shutil.disk_usage(nearest_folder()).free
     parts = f" in {len(variant.files)} files" if len(variant.files) > 1 else ""
-    status.note(
-        f"Downloading {variant.stem}.gguf: {format_bytes(variant.n_bytes)}{parts}; {format_bytes(free)} of disk are "
-        "free."
-    )
+    size, free = format_bytes(variant.n_bytes), format_bytes(free_disk())
+    status.note(f"Downloading {one_line(variant.stem)}.gguf: {size}{parts}; {free} of disk are free.")
     try:
         with byte_progress() as bars:
             bar = bars.add_task(label(variant.stem), total=variant.n_bytes)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
@@ -23,12 +22,14 @@ from app.quantize_report import (
     write_types,
 )
 from app.quantize_source import Source, find_source
+from app.questions import can_ask, confirm
 from app.terminal import Interrupted, StatusLine, interrupts_to, tolerate_encoding, write_json, write_text
 from engine.printable import one_line
 from engine.threads import usable_cores
 from models.catalogue import Catalogue, InstalledModel, Origin
 from models.errors import QuantizeError
 from models.folders import models_folder
+from models.importing import check_language_model
 from models.names import safe_name
 from models.part_file import PartFile
 from models.quality import Quality
@@ -43,6 +44,9 @@ from models.quantize import (
 )
 from models.quantize_plan import Plan, Settings, Step
 from models.quantize_types import TENSOR_TYPES, find_type
+
+if TYPE_CHECKING:
+    from models.convert import Conversion
 
 _TENSOR_TYPE = click.Choice(TENSOR_TYPES, case_sensitive=False)
 
@@ -89,7 +93,7 @@ def quantize(
     if show_types:
         write_types(as_json=choices["as_json"])
         return 0
-    if source is None or type_name is None:
+    if not source or not type_name:
         raise click.UsageError("Give SRC and TYPE; 'octavo quantize --types' lists the types.")
     settings = Settings(find_type(type_name), threads or usable_cores(), pure, output_type, embedding_type, imatrix)
     check_settings(settings)
@@ -102,12 +106,12 @@ def _stop(interrupted: Interrupted) -> NoReturn:
     raise SystemExit(interrupted.exit_code)
 
 
-@dataclass(frozen=True)
-class _Gguf:
-    """The file that is quantized. converted: what it is the beginning of, when it was made from a checkpoint."""
+class _Gguf(NamedTuple):
+    """The file that is quantized. conversion, part: when it is made from a checkpoint; its weights come last."""
 
     path: Path
-    converted: PartFile | None = None
+    conversion: Conversion | None = None
+    part: PartFile | None = None
 
 
 @dataclass(frozen=True)
@@ -127,60 +131,80 @@ class _Command:
     def run(self) -> int:
         """Returns the exit code. Raises OctavoError."""
         source = find_source(self.source, allow_requantize=self.allow_requantize, status=StatusLine())
-        name = safe_name(f"{source.name}-{self.settings.type.name}")
+        if not source.is_checkpoint:
+            check_language_model(source.path)
+        name = f"{safe_name(source.name)}-{self.settings.type.name}"
         out = self.output or models_folder() / f"{name}.gguf"
         check_output(source.path, out)
         with _as_gguf(source, out) as gguf:
-            started = time.monotonic()
             plan = self._plan(gguf, source, out)
             if self.dry_run:
                 return 0
-            self._ask_to_replace(out)
-            self._write(gguf, out, plan)
+            if not self._may_write(out):
+                return 1
+            started = time.monotonic()
+            self._write(gguf, source, out, plan)
             seconds = time.monotonic() - started
             model = self._install(source, out)
             if not self.as_json:
                 write_text(describe_result(plan, model, seconds))
-            quality = self._measure(gguf, out) if self.check else None
-        if self.as_json:
-            write_json(plan_as_dict(plan, self.settings, out) | result_as_dict(model, seconds, quality))
-        elif quality:
+            quality = None
+            try:
+                if self.check:
+                    quality = self._measure(gguf.path if plan.changes else out, out)
+            finally:  # the file is there, whatever becomes of the comparison
+                if self.as_json:
+                    made = result_as_dict(model, seconds, quality)
+                    write_json(self._plan_as_dict(plan, gguf, out) | made)
+        if quality and not self.as_json:
             write_text(describe_quality(quality))
         return 0
 
     def _plan(self, gguf: _Gguf, source: Source, out: Path) -> Plan:
         """Make it, show it, and check that it is what the user allows."""
         plan = make_plan(gguf.path, self.settings)
+        is_converted = gguf.conversion is not None
         if not self.as_json:
-            write_text(describe_plan(plan, self.settings, source.name, out))
+            write_text(describe_plan(plan, self.settings, source.name, out, is_converted=is_converted))
         check_plan(
             plan,
             self.settings,
             out,
             allow_requantize=self.allow_requantize,
             strict=self.strict,
-            is_converted=gguf.converted is not None,
+            is_converted=is_converted,
         )
         if self.dry_run and self.as_json:
-            write_json(plan_as_dict(plan, self.settings, out))
+            write_json(self._plan_as_dict(plan, gguf, out))
         return plan
 
-    def _ask_to_replace(self, out: Path) -> None:
-        """Raises QuantizeError, or click.Abort, unless the file that is there may go."""
+    def _plan_as_dict(self, plan: Plan, gguf: _Gguf, out: Path) -> dict[str, Any]:
+        return plan_as_dict(plan, self.settings, out, is_converted=gguf.conversion is not None)
+
+    def _may_write(self, out: Path) -> bool:
+        """Whether a file that is there may go. Raises QuantizeError where nobody can be asked."""
         if self.yes or not os.path.lexists(out):
-            return
-        if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)):
+            return True
+        if not can_ask():
             raise QuantizeError(
                 f"There is a file '{one_line(str(out))}' already: give --yes to replace it, or another name with -o."
             )
-        click.confirm(f"Replace '{one_line(str(out))}'?", abort=True, err=True)
+        return confirm(f"Replace '{one_line(str(out))}'?")
 
-    def _write(self, gguf: _Gguf, out: Path, plan: Plan) -> None:
-        if gguf.converted and not plan.changes:
-            keep_converted(gguf.converted, out, plan)
-            return
+    def _write(self, gguf: _Gguf, source: Source, out: Path, plan: Plan) -> None:
+        if gguf.conversion and gguf.part:
+            with byte_progress() as bars:
+                bar = bars.add_task(label(f"Converting {source.name}"), total=None)
+
+                def progress(done: int, total: int) -> None:
+                    bars.update(bar, completed=done, total=total)
+
+                gguf.conversion.fill(progress)
+            if not plan.changes:
+                keep_converted(gguf.part, plan)
+                return
         with step_progress() as bars:
-            bar = bars.add_task("", total=len(plan.tensors))
+            bar = bars.add_task(label(f"Quantizing {source.name}"), total=len(plan.tensors))
 
             def on_step(step: Step) -> None:
                 bars.update(bar, completed=step.done, total=step.total, description=label(step.name))
@@ -190,34 +214,28 @@ class _Command:
     def _install(self, source: Source, out: Path) -> InstalledModel:
         """Enter the file, as the user's own where the user said where to put it."""
         is_ours = out.absolute().parent == models_folder().absolute()
-        origin = str(source.path.absolute()) if os.path.exists(os.path.expanduser(self.source)) else self.source
+        is_path = os.path.exists(os.path.expanduser(self.source))
+        origin = one_line(str(source.path.absolute()) if is_path else self.source)
         name = safe_name(out.name)
         return Catalogue().add(name, (out,), Origin.MADE if is_ours else Origin.LINKED, origin)
 
-    def _measure(self, gguf: _Gguf, out: Path) -> Quality:
+    def _measure(self, source: Path, out: Path) -> Quality:
         with step_progress() as bars:
-            bar = bars.add_task("Comparing predictions")
+            bar = bars.add_task("Comparing predictions", total=None)
 
             def on_step(step: Step) -> None:
                 bars.update(bar, completed=step.done, total=step.total)
 
-            return measure_quality(gguf.path, out, self.settings.threads, on_step)
+            return measure_quality(source, out, self.settings.threads, on_step)
 
 
 @contextmanager
 def _as_gguf(source: Source, out: Path) -> Iterator[_Gguf]:
-    """The source's GGUF file; that of a checkpoint is made beside `out`, and gone at the end of the block."""
+    """The source's GGUF file; that of a checkpoint, without weights so far, lies beside `out` until the block ends."""
     if not source.is_checkpoint:
         yield _Gguf(source.path)
         return
-    from models.convert import convert  # noqa: PLC0415 - gguf and its tokenizers are for checkpoints alone
+    from models.convert import Conversion  # noqa: PLC0415 - gguf and its tokenizers are for checkpoints alone
 
-    with PartFile(out.with_name(f"{safe_name(source.name)}-converted.gguf"), replaces=True) as part:
-        with byte_progress() as bars:
-            bar = bars.add_task(label(f"Converting {source.name}"))
-
-            def progress(done: int, total: int) -> None:
-                bars.update(bar, completed=done, total=total)
-
-            convert(source.path, part.part, progress)
-        yield _Gguf(part.part, part)
+    with PartFile(out, replaces=True, stage=".converted") as part, Conversion(source.path, part.part) as conversion:
+        yield _Gguf(part.part, conversion, part)

@@ -8,7 +8,7 @@ from pathlib import Path
 from app.progress import byte_progress, label
 from app.quantize_source import Source
 from app.terminal import StatusLine
-from engine.printable import one_line, quoted
+from engine.printable import listed, one_line, quoted
 from engine.units import format_bytes
 from models.catalogue import Catalogue
 from models.checkpoint import checkpoint_files, checkpoint_name
@@ -22,12 +22,10 @@ from models.quantize import why_not_again
 from models.quantize_types import without_type
 from models.reference import HubReference
 from models.remote_file import RemoteFile
-from models.variants import Variant, matching, variants_of
+from models.variants import Variant, matching, offered, variants_of
 
 _FLOATS = ("BF16", "F16", "F32")
-_BEST_FIRST = (*_FLOATS, "Q8_0")
-"""Quantizations of a repository that are worth quantizing, in the order in which they are taken."""
-
+"""In the order in which they are taken; then a checkpoint, and only then Q8_0."""
 
 _WORTH_A_NOTE = 64 * 2**20
 """Bytes of a download; smaller ones are over before the note is read."""
@@ -61,18 +59,20 @@ def fetch_source(reference: HubReference, *, allow_requantize: bool, status: Sta
 
 def _chosen(remote: RemoteRepository) -> Variant | None:
     """The GGUF that was asked for, or else the best to start from; None is the repository's checkpoint."""
-    variants = variants_of(remote.files)
-    wanted = remote.reference.variant
-    found = matching(variants, wanted) if wanted else []
-    for quantization in () if wanted else _BEST_FIRST:
-        found = found or [variant for variant in variants if variant.quantization == quantization]
-    names = ", ".join(one_line(variant.name) for variant in variants)
+    variants, wanted = variants_of(remote.files), remote.reference.variant
+    if wanted:
+        found = matching(variants, wanted)
+    elif _has_checkpoint(remote):
+        found = _best(variants, _FLOATS)
+        if not found:
+            return None
+    else:
+        found = _best(variants, (*_FLOATS, "Q8_0"))
     if len(found) == 1:
         return found[0]
-    if len(found) > 1:
+    names = listed(one_line(variant.name) for variant in variants)
+    if found:
         raise HubError(f"{remote.name} has several models that this could mean: give one of {names} after a colon.")
-    if not wanted and any(file.name == "config.json" for file in remote.files):
-        return None
     if wanted:
         raise HubError(f"There is no {quoted(wanted)} in {remote.name}: it has {names or 'no GGUF files'}.")
     if variants:
@@ -80,7 +80,21 @@ def _chosen(remote: RemoteRepository) -> Variant | None:
             f"{remote.name} has neither a checkpoint nor an F16, BF16, F32 or Q8_0 GGUF to start from: name one of "
             f"{names} after a colon, or find the model it was made from."
         )
-    raise HubError(f"{remote.name} holds no model: it has neither a config.json nor a GGUF file.")
+    raise HubError(f"{remote.name} holds no model: it has neither a config.json with safetensors nor a GGUF file.")
+
+
+def _has_checkpoint(remote: RemoteRepository) -> bool:
+    names = {file.name for file in remote.files}
+    return "config.json" in names and any(name.endswith(".safetensors") for name in names)
+
+
+def _best(variants: Sequence[Variant], quantizations: Sequence[str]) -> list[Variant]:
+    """All of the first of the quantizations that there is."""
+    for quantization in quantizations:
+        found = [variant for variant in offered(variants) if variant.quantization == quantization]
+        if found:
+            return found
+    return []
 
 
 def _fetch(remote: RemoteRepository, files: Sequence[RemoteFile], name: str, status: StatusLine) -> tuple[Path, ...]:

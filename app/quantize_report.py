@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,13 @@ from engine.printable import one_line, quoted
 from engine.units import format_bytes
 from models.catalogue import InstalledModel
 from models.quality import Quality
-from models.quantize import describe_fallbacks, free_disk, piece_bytes
+from models.quantize import describe_fallbacks, disk_needed, free_disk, piece_bytes
 from models.quantize_plan import Plan, Settings
 from models.quantize_types import FILE_TYPES
 
 _NOTES = (
-    "Bits per weight are of a model like Llama 3.1 8B; a dry run tells those of yours. Perplexity is what Llama 3 8B\n"
-    "loses against F16, where llama.cpp tells it.\n"
+    "Bits per weight are of a model like Llama 3.1 8B; a dry run tells yours.\n"
+    "Perplexity is what Llama 3 8B loses against F16, where llama.cpp tells it.\n"
 )
 
 
@@ -29,7 +30,7 @@ def write_types(*, as_json: bool) -> None:
         write_json({"types": [{field: getattr(kind, field) for field in fields} for kind in FILE_TYPES]})
         return
     columns = (
-        Column("TYPE"),
+        Column("TYPE", is_key=True),
         Column("BITS/WEIGHT", is_number=True),
         Column("PERPLEXITY", is_number=True),
         Column("IMATRIX"),
@@ -49,34 +50,38 @@ def write_types(*, as_json: bool) -> None:
     write_text(_NOTES)
 
 
-def describe_plan(plan: Plan, settings: Settings, name: str, out: Path) -> str:
-    """What will come out."""
+def describe_plan(plan: Plan, settings: Settings, name: str, out: Path, *, is_converted: bool) -> str:
+    """What will come out, and what that takes. is_converted: see `disk_needed`."""
     lines = [
-        f"{one_line(name)} as {settings.type.name}: {_sizes(plan)}.",
-        f"Needs {format_bytes(plan.bytes_after)} of disk ({format_bytes(free_disk(out))} free) and up to "
-        f"{format_bytes(plan.work_bytes(piece_bytes()))} of memory ({format_bytes(available_memory())} available).",
+        f"{one_line(name)} as {settings.type.name}:",
+        f"{_sizes(plan)}.",
+        f"Needs {format_bytes(disk_needed(plan, is_converted=is_converted))} of disk, "
+        f"{format_bytes(free_disk(out))} are free;",
+        f"up to {format_bytes(plan.work_bytes(piece_bytes()))} of memory, "
+        f"{format_bytes(available_memory())} are available.",
     ]
     if plan.fallbacks:
-        lines.append(f"{describe_fallbacks(plan)}.")
+        lines += textwrap.wrap(f"{describe_fallbacks(plan)}.", 80)
     return "\n".join(lines) + "\n"
 
 
 def describe_result(plan: Plan, model: InstalledModel, seconds: float) -> str:
     """What has come out."""
     return (
-        f"{quoted(model.name)} is installed, written in {seconds:.1f} s to '{one_line(str(model.path))}': "
+        f"{quoted(model.name)} is installed, made in {seconds:.1f} s:\n"
         f"{_sizes(plan)}.\n"
+        f"{one_line(str(model.path))}\n"
         f'To run it: octavo run {model.name} "Why is the sky blue?"\n'
     )
 
 
 def describe_quality(quality: Quality) -> str:
     """What was lost."""
-    more = quality.made_perplexity / quality.source_perplexity - 1
+    more = round(quality.made_perplexity / quality.source_perplexity - 1, 3) + 0.0  # which makes 0.0 of -0.0
     return (
-        f"In {quality.n_predictions:,} predictions: perplexity {quality.source_perplexity:.3f} to "
-        f"{quality.made_perplexity:.3f} ({more:+.1%}), KL divergence {quality.divergence:.4f} nats, the same likeliest "
-        f"token {quality.agreement:.1%} of the time.\n"
+        f"Perplexity {quality.source_perplexity:.3f} to {quality.made_perplexity:.3f} ({more:+.1%}), "
+        f"KL divergence {quality.divergence:.4f} nats,\n"
+        f"the same likeliest token {quality.agreement:.1%} of the time, in {quality.n_predictions:,} predictions.\n"
     )
 
 
@@ -87,7 +92,7 @@ def _sizes(plan: Plan) -> str:
     )
 
 
-def plan_as_dict(plan: Plan, settings: Settings, out: Path) -> dict[str, Any]:
+def plan_as_dict(plan: Plan, settings: Settings, out: Path, *, is_converted: bool) -> dict[str, Any]:
     """The fields that `--json` prints of a dry run. Sizes in bytes."""
     return {
         "type": settings.type.name,
@@ -99,6 +104,7 @@ def plan_as_dict(plan: Plan, settings: Settings, out: Path) -> dict[str, Any]:
         "tensors": len(plan.tensors),
         "fallbacks": [{"name": tensor.name, "row": tensor.row, "type": tensor.after} for tensor in plan.fallbacks],
         "fallback_share": round(plan.fallback_share, 4),
+        "disk_needed": disk_needed(plan, is_converted=is_converted),
         "disk_free": free_disk(out),
         "memory_needed": plan.work_bytes(piece_bytes()),
         "memory_available": available_memory(),

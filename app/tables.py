@@ -53,9 +53,9 @@ def write_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Non
     least = [_least(columns[index], widths[index]) for index in shown]
     table = Table(box=None, padding=(0, _GAP, 0, 0), header_style="")
     for index, width in zip(shown, least, strict=True):
-        justify = "right" if columns[index].is_number else "left"
+        title, is_number, *_ = columns[index]
         is_fixed = width == widths[index]  # rich narrows the widest of the others
-        table.add_column(_cell(columns[index].title), justify=justify, no_wrap=is_fixed, min_width=width)
+        table.add_column(_cell(title), justify="right" if is_number else "left", no_wrap=is_fixed, min_width=width)
     for row in cells:
         table.add_row(*(_cell(row[index]) for index in shown))
     drawn = io.StringIO()
@@ -66,9 +66,10 @@ def write_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Non
 
 def _fitting(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
     """Indices of the columns that are shown in `room` cells."""
+    least = [_least(column, width) for column, width in zip(columns, widths, strict=True)]
     shown = list(range(len(columns)))
     spare = [index for index in shown if columns[index].is_spare]
-    while spare and _total([widths[index] for index in shown]) > room:
+    while spare and _total([least[index] for index in shown]) > room:
         shown.remove(spare.pop(0))
     return shown
 

@@ -34,11 +34,14 @@ class Interrupted(NamedTuple):
 
 @contextlib.contextmanager
 def interrupts_to(deliver: Callable[[Interrupted], object]) -> Iterator[None]:
-    """Turn the first Ctrl-C or SIGTERM inside the block into a message; a second one acts as it always does.
+    """Turn the first Ctrl-C, SIGTERM or closing of the terminal inside the block into a message.
 
-    A message arrives in its turn among other events, while KeyboardInterrupt could strike anywhere.
+    A second one acts as it always does. A message arrives in its turn among other events, while KeyboardInterrupt could
+    strike anywhere.
     """
-    signals = (signal.SIGINT, signal.SIGTERM)
+    signals = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup(1) sets it
+        signals.append(signal.SIGHUP)
     usual = {number: signal.getsignal(number) for number in signals}
 
     def restore() -> None:
@@ -149,7 +152,7 @@ class StatusLine:
     def note(self, text: str) -> None:
         """A line that stays, also where standard error is no terminal."""
         self.clear()
-        _say(f"octavo: {printable(text)}")
+        _say(f"octavo: {one_line(text)}")
 
 
 def _columns() -> int:
@@ -161,6 +164,6 @@ def _columns() -> int:
 
 def report(error: OctavoError) -> None:
     """The sentence of an error, and below it what a maintainer needs, on standard error."""
-    _say(f"octavo: {printable(str(error))}")
+    _say(f"octavo: {one_line(str(error))}")
     for details in getattr(error, "__notes__", ()):
         _say(printable(details).rstrip())

@@ -6,9 +6,6 @@ import contextlib
 import itertools
 import queue
 import re
-import signal
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from engine.child import ending, last_lines, start_child
 from engine.config import EngineConfig
 from engine.errors import EngineDied, OctavoError
 from engine.messages import (
@@ -47,9 +45,6 @@ if TYPE_CHECKING:
 
 Deliver = Callable[[TextEvent], object]
 """Receives the events of a request, on the client's reader thread: it must return at once and not raise."""
-
-_LOG_LINES = 20
-"""Lines of a dead process's log that are kept."""
 
 _ASSERTION = re.compile(r"[\w.-]+:\d+: GGML_ASSERT\(.*\) failed")
 """What ggml writes before it aborts because something is not as it has to be."""
@@ -197,7 +192,7 @@ class _EngineProcess:
             ours, theirs = Pipe()
             self._connection: Connection[Load | Command, tuple[Report, ...]] = on_failure.enter_context(ours)
             with theirs:
-                self._process = _start(theirs.fileno(), self._log)
+                self._process = start_child("engine.worker", theirs.fileno(), self._log)
             on_failure.pop_all()  # the reader thread closes them
 
     @property
@@ -305,43 +300,9 @@ class _EngineProcess:
                 f"llama.cpp gave up on the model file, which seems to be damaged ({one_line(assertion[0])}): "
                 "download it again, or another conversion of the model."
             )
-        what = _ending(self._process.returncode, while_loading=while_loading)
+        what = ending(self._process.returncode, while_loading=while_loading)
         error = EngineDied(f"The engine's process {what}; ask again to start a fresh one.")
-        lines = log.splitlines()
+        lines = last_lines(self._log)
         if lines:
-            error.add_note("\n".join(lines[-_LOG_LINES:]))
+            error.add_note(lines)
         return error
-
-
-def _ending(code: int, *, while_loading: bool) -> str:
-    """What became of a process that ended with `code` (below 0: by that signal), and the likely cause."""
-    if code >= 0:
-        return f"ended with exit code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:  # a real-time signal has no name
-        name = f"signal {-code}"
-    if name == "SIGKILL":
-        return f"was ended by {name}, perhaps because memory ran out"
-    if name == "SIGBUS":  # mapped pages that are no longer in the file
-        return f"was ended by {name}, perhaps because the model file was changed while it was in use"
-    if while_loading:
-        return f"was ended by {name}, perhaps because the model file is damaged"
-    return f"was ended by {name}"
-
-
-def _start(descriptor: int, log: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Start engine/worker.py around one end of a connection.
-
-    Same interpreter and same import path as this process, whatever the current folder contains. A session of its
-    own keeps Ctrl-C in the terminal away from it, and what native code prints goes to `log`.
-    """
-    code = f"import sys; sys.path[:] = {sys.path!r}; from engine.worker import main; main({descriptor})"
-    return subprocess.Popen(
-        [sys.executable, "-c", code],
-        pass_fds=[descriptor],
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        start_new_session=True,
-    )

@@ -52,7 +52,7 @@ class TextGeneration:
         Raises PromptError when the prompt does not fit the context or the template refuses the messages.
         """
         events: list[TextEvent] = []
-        prompt = self._prompt(request)
+        prompt = prompt_of(request, self._tokenizer)
         is_chat = isinstance(request.prompt, tuple)
         if is_chat and self._tokenizer.chat_template is None and not self._said_no_template:
             events.append(Notice(request_id, NO_TEMPLATE))
@@ -77,7 +77,7 @@ class TextGeneration:
 
     def count_tokens(self, request: TextRequest) -> int:
         """Tokens of the prompt. Raises PromptError when the template refuses the messages."""
-        return len(self._prompt(request).token_ids)
+        return len(prompt_of(request, self._tokenizer).token_ids)
 
     def survey(self) -> PoolSurvey:
         """KV memory now, block by block."""
@@ -105,16 +105,6 @@ class TextGeneration:
             if running.request_id == request_id:
                 return self._as_text(self._engine.cancel(engine_id, index))
         return []
-
-    def _prompt(self, request: TextRequest) -> ChatPrompt:
-        if isinstance(request.prompt, TokenPrompt):
-            return ChatPrompt(request.prompt.token_ids, "")
-        if isinstance(request.prompt, str):
-            return ChatPrompt(self._tokenizer.encode_raw(request.prompt + request.continued), "")
-        if self._tokenizer.chat_template is not None:
-            return self._tokenizer.encode_chat(request.prompt, thinking=request.thinking, continued=request.continued)
-        text = "\n\n".join(message.content for message in request.prompt)
-        return ChatPrompt(self._tokenizer.encode_raw(text + request.continued), "")
 
     def _as_text(self, events: list[EngineEvent]) -> list[TextEvent]:
         return [text_event for event in events for text_event in self._translate(event)]
@@ -170,3 +160,15 @@ class TextGeneration:
         if not running.answers:
             del self._running[event.request_id]
         return texts
+
+
+def prompt_of(request: TextRequest, tokenizer: Tokenizer) -> ChatPrompt:
+    """What the engine gets to see. Raises PromptError when the template refuses the messages."""
+    if isinstance(request.prompt, TokenPrompt):
+        return ChatPrompt(request.prompt.token_ids, "")
+    if isinstance(request.prompt, str):
+        return ChatPrompt(tokenizer.encode_raw(request.prompt + request.continued), "")
+    if tokenizer.chat_template is not None:
+        return tokenizer.encode_chat(request.prompt, thinking=request.thinking, continued=request.continued)
+    text = "\n\n".join(message.content for message in request.prompt)
+    return ChatPrompt(tokenizer.encode_raw(text + request.continued), "")

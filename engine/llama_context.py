@@ -47,12 +47,19 @@ class LlamaContext:
     """
 
     def __init__(
-        self, path: str, config: EngineConfig, progress: Callable[[float], None], *, flash: bool | None = None
+        self,
+        path: str,
+        config: EngineConfig,
+        progress: Callable[[float], None],
+        *,
+        flash: bool | None = None,
+        may_exceed_memory: bool = False,
     ) -> None:
         """Load the file at `path` and reserve the window; `progress` receives the fraction that is loaded.
 
         flash: flash attention on or off; None is llama.cpp's choice, which is on where values are quantized.
-        Without flash attention it keeps values in F16.
+        Without flash attention it keeps values in F16. may_exceed_memory: weights on the CPU that do not fit are read
+        from the file again and again, which is slow and works; without it, they count as memory that is taken.
         Raises ModelFileError, UnsupportedModel, UnsupportedKvType, MemoryLimitError or DeviceError.
         """
         self._context = self._model = None
@@ -61,19 +68,19 @@ class LlamaContext:
         file = GgufFile.open(path)
         device = find_device(config.device)
         available = available_memory()
-        self._model = _load_model(file, device, progress)
+        self._model = load_model(file, device, progress)
         try:
             self.types = KvTypes(config.kv_type, KvType.F16 if flash is False else config.kv_type)
             self.bytes_per_token = kv_bytes_per_token(file, self.types)
             self.n_vocab: int = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(self._model))
             self._window: int = llama.llama_model_n_swa(self._model)
-            if device.kind == "cpu":  # weights mapped from the file count as available, but are needed
-                available = max(0, available - llama.llama_model_size(self._model))
-            else:
+            if device.kind != "cpu":
                 available = find_device(config.device).memory_free
+            elif not may_exceed_memory:  # weights mapped from the file count as available, but are needed
+                available = max(0, available - llama.llama_model_size(self._model))
             self.context_train: int = llama.llama_model_n_ctx_train(self._model)
             self.context = choose_context(config.context, self.context_train, max(1, self.bytes_per_token), available)
-            self._context, self.bytes_reserved = _new_context(
+            self._context, self.bytes_reserved = new_context(
                 self._model, self.context, self.types, config.threads, flash
             )
             callback = ctypes.cast(self.interrupt.callback, llama.ggml_abort_callback)
@@ -146,7 +153,7 @@ class LlamaContext:
 
     def save_state(self, state: State) -> None:
         """See StateHolder. llama.cpp writes the tokens' K and V, or the recurrent state after the last of them."""
-        written = llama.llama_state_seq_get_data(self._context, _bytes_of(state), state.nbytes, 0)
+        written = llama.llama_state_seq_get_data(self._context, bytes_of(state), state.nbytes, 0)
         assert written == state.nbytes
 
     def restore_state(self, state: State, tokens: Sequence[int]) -> None:
@@ -154,7 +161,7 @@ class LlamaContext:
         llama.llama_memory_clear(self._memory, False)
         self.held.clear()
         with captured_log(LOG_ERROR):
-            read = llama.llama_state_seq_set_data(self._context, _bytes_of(state), state.nbytes, 0)
+            read = llama.llama_state_seq_set_data(self._context, bytes_of(state), state.nbytes, 0)
         if read == state.nbytes:
             self.held.extend(tokens)
         else:
@@ -169,7 +176,8 @@ class LlamaContext:
         self._context = self._model = None
 
 
-def _bytes_of(state: State) -> object:
+def bytes_of(state: State) -> object:
+    """The same memory, as llama.cpp's functions take it."""
     return (ctypes.c_uint8 * state.nbytes).from_buffer(state)
 
 
@@ -200,7 +208,12 @@ def _per_layer(file: GgufFile, key: str, default: int) -> tuple[int, ...]:
     return tuple(int(number) for number in values if isinstance(number, int)) or (default,)
 
 
-def _load_model(file: GgufFile, device: Device, progress: Callable[[float], None]) -> int:
+def load_model(file: GgufFile, device: Device, progress: Callable[[float], None]) -> int:
+    """A llama_model of a file on a device; `progress` receives the fraction that is loaded.
+
+    Raises UnsupportedModel or ModelFileError.
+    """
+
     @llama.llama_progress_callback  # type: ignore[untyped-decorator]
     def on_progress(fraction: float, _user_data: object) -> bool:
         progress(fraction)
@@ -224,11 +237,25 @@ def _load_model(file: GgufFile, device: Device, progress: Callable[[float], None
     return int(model)
 
 
-def _new_context(model: int, n_tokens: int, types: KvTypes, threads: int | None, flash: bool | None) -> tuple[int, int]:
-    """Reserve a window of `n_tokens`; returns the context and the bytes of its cache."""
+def new_context(
+    model: int,
+    n_tokens: int,
+    types: KvTypes,
+    threads: int | None,
+    flash: bool | None,
+    *,
+    n_sequences: int = 1,
+    unified: bool = False,
+) -> tuple[int, int]:
+    """Reserve a cache of `n_tokens`; returns the llama_context and the bytes of its cache.
+
+    unified: whether all sequences use one cache; otherwise each has an equal share. flash: as in LlamaContext.
+    Raises UnsupportedKvType or MemoryLimitError.
+    """
     params = llama.llama_context_default_params()
     params.n_ctx = n_tokens
     params.n_batch = params.n_ubatch = CHUNK
+    params.n_seq_max, params.kv_unified = n_sequences, unified
     params.n_threads = params.n_threads_batch = threads or usable_cores()
     params.swa_full = False
     params.type_k, params.type_v = ggml_type(types.k), ggml_type(types.v)

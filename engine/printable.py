@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 UNSAFE = re.compile(
@@ -43,6 +44,13 @@ def quoted(name: str, limit: int = 80) -> str:
     if len(name) > limit:
         name = name[: limit - 1] + "…"
     return f"'{one_line(name)}'"
+
+
+def listed(names: Iterable[str], most: int = 20) -> str:
+    """Names inside a sentence; of more than `most`, only the number of the others."""
+    all_names = list(names)
+    shown, rest = ", ".join(all_names[:most]), len(all_names) - most
+    return f"{shown} and {rest:,} more" if rest > 0 else shown
 
 
 def json_text(value: Any, indent: int | None = None) -> str:

@@ -17,7 +17,7 @@ LLAMA_SERVER_LIMIT = 8 * 2**30
 """Bytes of states that llama-server keeps unless told otherwise (--cache-ram)."""
 
 _ALIKE = 0.1
-"""A prompt that has less than this part in common with what the cache holds is another chat (--slot-prompt-similarity)."""
+"""A prompt that has no more than this part in common with the cache is another chat's (--slot-prompt-similarity)."""
 _MOSTLY_LOST = 0.5
 """The cache is saved before it loses more than this part of what it holds."""
 _WORTH_RESTORING = 0.25

@@ -8,7 +8,7 @@ _STEPS = ("KiB", "MiB", "GiB", "TiB")
 def format_bytes(n: int) -> str:
     """Bytes in the largest binary unit that keeps the figure at 1 or more: 48,525,000,000 is "45.2 GiB"."""
     if n < 1024:
-        return f"{n} bytes"
+        return "1 byte" if n == 1 else f"{n} bytes"
     value = float(n)
     for unit in _STEPS:
         value /= 1024

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import os
 import queue
-import threading
 import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
+from engine.child import prepare_child
 from engine.errors import OctavoError
 from engine.messages import (
     Answered,
@@ -60,29 +59,11 @@ class _Inbox:
 def main(descriptor: int) -> None:
     """Serve the process that holds the other end of the connection, until that process is gone."""
     faulthandler.enable(all_threads=False)
-    _prepare_environment()
     connection: AppConnection = Connection(descriptor)
     inbox = _Inbox()
-    threading.Thread(target=_listen, args=(connection, inbox), name="listener", daemon=True).start()
+    prepare_child(connection, inbox.put)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # nobody waits for an answer any more
         _serve(connection, inbox)
-
-
-def _listen(connection: AppConnection, inbox: _Inbox) -> None:
-    """Take in what the parent sends; when it is gone, end the process at once."""
-    try:
-        while True:
-            inbox.put(connection.recv())
-    except (EOFError, OSError):
-        os._exit(0)
-    except Exception:
-        traceback.print_exc()
-        os._exit(1)
-
-
-def _prepare_environment() -> None:
-    """Before native code is loaded: a failed assertion would start a debugger to print a trace, which takes long."""
-    os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 
 
 def _serve(connection: AppConnection, inbox: _Inbox) -> None:

@@ -15,10 +15,9 @@ from engine.printable import one_line, quoted
 from models.checkpoint_json import JsonObject
 from models.errors import ConversionError
 from models.safetensors_file import StoredTensor, tensors_in
+from models.vocabulary import MOST_TOKENS
 
 _INDEX = "model.safetensors.index.json"
-_MOST_TOKENS = 2**20
-"""Four times as many as the largest vocabulary so far. All are held in memory before the weights are seen."""
 _SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
 _DESCRIPTIONS = (
     "config.json",
@@ -129,7 +128,7 @@ def _config(family: Family, values: JsonObject) -> Config:
     embedding = values.whole("hidden_size")
     head_dim = values.whole("head_dim", max(embedding // n_head, 1))
     vocabulary = values.whole("vocab_size")
-    if n_layer > MAX_LAYERS or vocabulary > _MOST_TOKENS:
+    if n_layer > MAX_LAYERS or vocabulary > MOST_TOKENS:
         raise values.damaged(f"it is of a model with {n_layer:,} layers and {vocabulary:,} tokens")
     if n_head % n_head_kv:
         raise values.damaged(f"its {n_head} attention heads cannot share {n_head_kv} KV heads evenly")
@@ -164,7 +163,7 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
     """
     if (folder / _INDEX).is_file():
         return _indexed(folder, JsonObject.read(folder / _INDEX).nested("weight_map"))
-    names = checkpoint_files([path.name for path in folder.glob("*.safetensors")])
+    names = checkpoint_files([path.name for path in folder.glob("*.safetensors") if path.is_file()])
     if not names:
         raise ConversionError(
             f"{quoted(checkpoint_name(folder))} has no weights that can be converted: only files called "

@@ -13,6 +13,9 @@ from models.errors import ConversionError
 _MOST = 2**31 - 1
 """ggml keeps sizes, positions and token ids in 32 bits."""
 
+_LONGEST = 100_000_000
+"""Bytes; three times as many as the largest tokenizer.json so far. Parsed, they take ten times as much."""
+
 _LARGEST = 1e30
 """Far above every number in a configuration, and still a 32-bit float."""
 
@@ -20,6 +23,16 @@ _LARGEST = 1e30
 def damaged(file: Path | str, what: str) -> ConversionError:
     """The error for a file of a checkpoint that is not what it should be."""
     return ConversionError(f"'{one_line(Path(file).name)}' is damaged: {what}; download it again.")
+
+
+def content_of(path: Path) -> bytes:
+    """What is in a file that describes a checkpoint. Raises ConversionError if it cannot be read or is far too long."""
+    try:
+        if path.stat().st_size > _LONGEST:
+            raise damaged(path, f"it has more than {_LONGEST:,} bytes")
+        return path.read_bytes()
+    except OSError as error:
+        raise ConversionError(f"{quoted(str(path))} cannot be read ({error.strerror}).") from None
 
 
 @dataclass(frozen=True)
@@ -37,9 +50,7 @@ class JsonObject:
     def read(cls, path: Path) -> JsonObject:
         """The object that is the file. Raises ConversionError if it cannot be read or holds something else."""
         try:
-            values = json.loads(path.read_bytes())
-        except OSError as error:
-            raise ConversionError(f"{quoted(str(path))} cannot be read ({error.strerror}).") from None
+            values = json.loads(content_of(path))
         except (ValueError, RecursionError):
             raise damaged(path, "it is not JSON") from None
         if not isinstance(values, dict):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import gguf
 import numpy as np
 from gguf import GGUFWriter
 
-from engine.printable import quoted
+from engine.printable import one_line, quoted
 from models.checkpoint import Config, checkpoint_name, read_config, stored_tensors
 from models.convert_plan import PlannedTensor, plan_tensors
 from models.convert_rope import ConvertedRope, convert_rope
@@ -20,37 +23,96 @@ from models.special_tokens import TokenizerFiles
 
 _FILE_TYPES = {"F32": "ALL_F32", "F16": "MOSTLY_F16", "BF16": "MOSTLY_BF16"}
 """Of gguf.LlamaFileType, by the type of most weights."""
+_LONGEST_CARD = 256 * 2**10
+"""Bytes; reading the metadata of a larger README.md takes seconds."""
 
 
 def check_convertible(folder: Path) -> None:
-    """Raise the ConversionError that `convert` would, as far as it shows in a folder without its weights."""
+    """Raise the ConversionError that `Conversion` would, as far as it shows in a folder without its weights."""
     _described(None, folder, read_config(folder))
 
 
-def convert(folder: Path, out: Path, progress: Callable[[int, int], None]) -> None:
-    """Write the model in `folder` to `out`: matrices in the type that they have, vectors as F32.
+class Conversion:
+    """A checkpoint on its way into a GGUF file: first all but the weights, which leaves them to be asked for.
 
-    progress gets bytes written and bytes in all, of the tensors. `out` is written whole or not left behind.
-    Raises ConversionError if the model is none that is converted, a file is missing or damaged, or `out` cannot be
-    written. Nothing is written before everything but the values of the tensors has been checked.
+    Matrices keep their type, vectors become F32. The file is its caller's, who removes it after a failure. Use as a
+    context manager.
     """
-    config = read_config(folder)
-    tensors = plan_tensors(config, stored_tensors(folder))
-    writer = _described(out, folder, config)
-    _add_totals(writer, tensors)
-    try:
-        _write(writer, tensors, convert_rope(config).divisors, progress)
-    except BaseException as error:
-        writer.close()
-        with contextlib.suppress(OSError):  # it would hide what went wrong
-            out.unlink(missing_ok=True)
-        if isinstance(error, UnicodeEncodeError):
+
+    def __init__(self, folder: Path, out: Path) -> None:
+        """Write everything to `out` but the weights, for which a hole is left: llama.cpp can plan with such a file.
+
+        Nothing is written before everything but the values of the tensors has been checked. Raises ConversionError if
+        the model is none that is converted, a file is missing or damaged, or `out` cannot be written.
+        """
+        config = read_config(folder)
+        self._out = out
+        self._tensors = plan_tensors(config, stored_tensors(folder))
+        self._divisors = convert_rope(config).divisors
+        self._writer = _described(out, folder, config)
+        _add_totals(self._writer, self._tensors)
+        try:
+            with self._explained():
+                self._write_outline()
+        except BaseException:
+            self.close()
+            raise
+
+    def fill(self, progress: Callable[[int, int], None]) -> None:
+        """Write the weights. progress gets their bytes that are written and those in all. Once only.
+
+        Raises ConversionError if a file has become shorter, or `out` cannot be written.
+        """
+        done, total = 0, sum(tensor.n_bytes for tensor in self._tensors)
+        with self._explained():
+            if self._divisors is not None:
+                self._writer.write_tensor_data(self._divisors)
+            for tensor in self._tensors:
+                self._writer.write_tensor_data(tensor.read())
+                done += tensor.n_bytes
+                progress(done, total)
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Close the file, whatever it holds."""
+        with contextlib.suppress(OSError):  # after `fill` there is nothing left to be written
+            self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _write_outline(self) -> None:
+        """All up to the tensors, and the hole."""
+        writer, divisors = self._writer, self._divisors
+        sizes = [tensor.n_bytes for tensor in self._tensors]
+        if divisors is not None:  # llama.cpp keeps those of the frequencies of rope in a tensor
+            writer.add_tensor_info("rope_freqs.weight", divisors.shape, divisors.dtype, divisors.nbytes)
+            sizes.append(divisors.nbytes)
+        for tensor in self._tensors:
+            writer.add_tensor_info(
+                tensor.name, tensor.source.shape, np.dtype(np.float32), tensor.n_bytes, raw_dtype=tensor.type
+            )
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        start = os.path.getsize(self._out)
+        os.truncate(self._out, sum(GGUFWriter.ggml_pad(size, writer.data_alignment) for size in (start, *sizes)))
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn what goes wrong while writing into a sentence."""
+        try:
+            yield
+        except UnicodeEncodeError:
             raise ConversionError("The checkpoint's tokenizer or template has text that is not Unicode.") from None
-        if isinstance(error, OSError):
+        except OSError as error:
             reason = error.strerror or "the disk is full"  # numpy reports a short write without a number
-            raise ConversionError(f"{quoted(str(out))} cannot be written ({reason}).") from None
-        raise
-    writer.close()
+            raise ConversionError(f"{quoted(str(self._out))} cannot be written ({reason}).") from None
 
 
 def _described(out: Path | None, folder: Path, config: Config) -> GGUFWriter:
@@ -65,7 +127,7 @@ def _described(out: Path | None, folder: Path, config: Config) -> GGUFWriter:
 def _add_origin(writer: GGUFWriter, folder: Path) -> None:
     """What the model is called, what it is made from, and under which licence."""
     writer.add_type(gguf.GGUFType.MODEL)
-    writer.add_name(checkpoint_name(folder))
+    writer.add_name(one_line(checkpoint_name(folder)))
     card = _model_card(folder)
     licence, bases = card.get("license"), card.get("base_model")
     if isinstance(licence, str):
@@ -90,6 +152,8 @@ def _add_totals(writer: GGUFWriter, tensors: Sequence[PlannedTensor]) -> None:
 def _model_card(folder: Path) -> dict[str, object]:
     """The metadata at the top of README.md."""
     try:
+        if os.path.getsize(folder / "README.md") > _LONGEST_CARD:
+            return {}
         card: dict[str, object] = gguf.Metadata.load_model_card(folder)
     except Exception:  # it is written for people, and nothing that is wrong with it harms the model
         return {}
@@ -116,28 +180,3 @@ def _add_hyperparameters(writer: GGUFWriter, config: Config, rope: ConvertedRope
     if rope.yarn:
         writer.add_rope_scaling_orig_ctx_len(rope.yarn.context)
         writer.add_rope_scaling_attn_factors(rope.yarn.magnitude)
-
-
-def _write(
-    writer: GGUFWriter,
-    tensors: Sequence[PlannedTensor],
-    divisors: np.ndarray | None,
-    progress: Callable[[int, int], None],
-) -> None:
-    """Write everything. divisors: of the frequencies of rope, for the tensor that llama.cpp keeps them in."""
-    if divisors is not None:
-        writer.add_tensor_info("rope_freqs.weight", divisors.shape, divisors.dtype, divisors.nbytes)
-    for tensor in tensors:
-        writer.add_tensor_info(
-            tensor.name, tensor.source.shape, np.dtype(np.float32), tensor.n_bytes, raw_dtype=tensor.type
-        )
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    if divisors is not None:
-        writer.write_tensor_data(divisors)
-    done, total = 0, sum(tensor.n_bytes for tensor in tensors)
-    for tensor in tensors:
-        writer.write_tensor_data(tensor.read())
-        done += tensor.n_bytes
-        progress(done, total)

@@ -13,6 +13,8 @@ from models.sentencepiece import is_sentencepiece, sentencepiece_vocabulary, voc
 from models.special_tokens import TokenizerFiles, chat_template, special_tokens
 from models.vocabulary import AddedToken, Vocabulary
 
+_MOST_DIGITS = 10
+"""Of the number of a token; Python refuses to read thousands of them."""
 _KEYS = {"unk": "unknown", "pad": "padding"}
 """Kinds of special tokens that GGUF spells out."""
 
@@ -68,8 +70,9 @@ def _added_tokens(files: TokenizerFiles) -> dict[int, AddedToken]:
     spelled = JsonObject.read_if_there(files.folder / "added_tokens.json")
     added = {spelled.whole(text, least=0): AddedToken(text, special=False) for text in spelled.values}
     decoder = files.tokenizer_config.nested("added_tokens_decoder")
-    for number in filter(str.isdecimal, decoder.values):
-        added[int(number)] = _added_token(decoder.nested(number))
+    for number in decoder.values:
+        if number.isdecimal() and len(number) <= _MOST_DIGITS:
+            added[int(number)] = _added_token(decoder.nested(number))
     for token in files.tokenizer.nested_array("added_tokens"):
         added[token.whole("id", least=0)] = _added_token(token)
     return added

@@ -13,7 +13,7 @@ from engine.units import format_bytes
 from models.disk import free_bytes
 from models.errors import CopyError
 from models.folders import models_folder
-from models.part_file import PartFile
+from models.part_file import PartFile, remove_abandoned
 
 _CHUNK = 16 * 2**20
 """Bytes between two calls of `progress`: some 10 ms from memory, 150 ms from a slow disk."""
@@ -33,6 +33,7 @@ def copy_model(files: Sequence[Path], name: str, progress: Callable[[int, int], 
         targets = [folder / f"{name}-{number:05}-of-{len(files):05}.gguf" for number in range(1, len(files) + 1)]
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        remove_abandoned(folder)
         total = sum(os.path.getsize(file) for file in files)
         _check_room(folder, total)
         _copy(files, targets, total, progress)

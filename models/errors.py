@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from engine.errors import OctavoError
+from engine.errors import ModelFileError, OctavoError
 
 
 class CatalogueError(OctavoError):
     """The catalogue of installed models cannot be read or written, or does not have what was asked for."""
+
+
+class NoSuchModel(ModelFileError):
+    """A text is neither the path of a file nor the name of an installed model, and cannot name one on the hub."""
 
 
 class ReferenceFormatError(OctavoError):

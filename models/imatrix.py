@@ -8,9 +8,10 @@ values, which are means times calls; then perhaps the number of chunks and the n
 
 from __future__ import annotations
 
-import struct
+import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from engine.gguf_file import GgufFile
 from engine.printable import one_line, quoted
 from models.errors import QuantizeError
-from models.quantize_plan import Plan, TensorPlan
+from models.quantize_plan import EMBEDDINGS, OUTPUT, Plan, TensorPlan
 from models.quantize_types import HARD_IMATRIX_TYPES, FileType
 
 Importances = dict[str, npt.NDArray[np.float32]]
@@ -26,8 +27,10 @@ Importances = dict[str, npt.NDArray[np.float32]]
 
 _SUMS, _COUNTS = ".in_sum2", ".counts"
 _F32 = 0
+_LONGEST_NAME = 1024
+_MOST_VALUES = 2**24
+"""Of a tensor; 2,300 experts with rows of 7,168 weights have as many."""
 _WANTED_TYPES = HARD_IMATRIX_TYPES | {"iq3_xxs", "iq2_s", "iq1_m"}
-_EMBEDDINGS = ("token_embd.weight", "per_layer_token_embd.weight", "output.weight")
 
 
 def read_imatrix(path: Path) -> Importances:
@@ -35,16 +38,17 @@ def read_imatrix(path: Path) -> Importances:
     try:
         with path.open("rb") as file:
             is_gguf = file.read(4) == b"GGUF"
-        importances = _read_gguf(path) if is_gguf else _read_old(path.read_bytes())
-    except (OSError, ValueError, struct.error) as error:
+            file.seek(0)
+            importances = _read_gguf(path) if is_gguf else _read_old(file)
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise QuantizeError(
             f"'{one_line(str(path))}' cannot be read as an importance matrix ({reason}): give a file that "
             "llama-imatrix wrote."
         ) from None
-    if not all(np.isfinite(values).all() for values in importances.values()):
+    if not all((np.isfinite(values) & (values >= 0)).all() for values in importances.values()):
         raise QuantizeError(
-            f"The importance matrix '{one_line(str(path))}' holds values that are no numbers: make it anew."
+            f"The importance matrix '{one_line(str(path))}' holds values that are no means of squares: make it anew."
         )
     return importances
 
@@ -71,45 +75,48 @@ def _array(file: GgufFile, name: str) -> npt.NDArray[np.float32]:
     return np.fromfile(file.path, "<f4", tensor.n_bytes // 4, offset=tensor.offset)
 
 
-def _read_old(data: bytes) -> Importances:
-    offset = 0
+def _read_old(file: BinaryIO) -> Importances:
+    left = os.fstat(file.fileno()).st_size
 
-    def number() -> int:
-        nonlocal offset
-        offset += 4
-        value: int = struct.unpack_from("<i", data, offset - 4)[0]
+    def taken(n_bytes: int) -> bytes:
+        nonlocal left
+        left -= n_bytes
+        if left < 0:
+            raise ValueError("it is damaged or cut short")
+        return file.read(n_bytes)
+
+    def number(most: int) -> int:
+        value = int.from_bytes(taken(4), "little", signed=True)
+        if not 0 <= value <= most:
+            raise ValueError("it is damaged, or a file of another kind")
         return value
 
+    n_entries = number(most=left // 12)
     importances = {}
-    n_entries = number()
-    if not 0 < n_entries <= len(data) // 12:
-        raise ValueError("it begins with an impossible count")
     for _ in range(n_entries):
-        length = number()
-        name = data[offset : offset + length].decode("utf-8")
-        offset += max(0, length)
-        calls, n_values = number(), number()
-        if n_values < 1 or offset + 4 * n_values > len(data):
-            raise ValueError("it is damaged or cut short")
-        values = np.frombuffer(data, "<f4", n_values, offset)
-        offset += 4 * n_values
+        name = taken(number(_LONGEST_NAME)).decode("utf-8")
+        calls = number(2**31 - 1)
+        values = np.frombuffer(taken(4 * number(_MOST_VALUES)), "<f4")
         importances[name] = (values / np.float32(max(1, calls))).astype(np.float32)
+    if not importances:
+        raise ValueError("it has no entries")
     return importances
 
 
 def check_importances(plan: Plan, file_type: FileType, importances: Mapping[str, npt.NDArray[np.float32]]) -> None:
     """Raises QuantizeError when a tensor cannot do without importances and has none, or has those of another shape."""
-    tensors = {tensor.name: tensor for tensor in plan.tensors}
-    if importances and not any(name in tensors for name in importances):
+    tensors = [tensor for tensor in plan.tensors if tensor.changes]
+    if importances and not any(tensor.name in importances for tensor in plan.tensors):
         raise QuantizeError("The importance matrix names none of the model's tensors: it was made for another model.")
-    for name, values in importances.items():
-        tensor = tensors.get(name)
-        if tensor and name not in _EMBEDDINGS and len(values) % tensor.row:
+    unfit = [tensor for tensor in tensors if len(importances.get(tensor.name, ())) != tensor.row * tensor.n_experts]
+    for tensor in unfit:
+        if tensor.name in importances and tensor.name not in EMBEDDINGS:  # llama.cpp leaves these out of account
+            experts = f" and there are {tensor.n_experts:,} experts" if tensor.n_experts > 1 else ""
             raise QuantizeError(
-                f"The importance matrix has {len(values):,} values for {quoted(name)}, whose rows have {tensor.row:,} "
-                "weights: it was made for another model."
+                f"The importance matrix has {len(importances[tensor.name]):,} values for {quoted(tensor.name)}, whose "
+                f"rows have {tensor.row:,} weights{experts}: it was made for another model."
             )
-    missing = [tensor for tensor in plan.tensors if _needs(tensor, file_type) and tensor.name not in importances]
+    missing = [tensor for tensor in unfit if _needs(tensor, file_type)]
     if missing:
         raise QuantizeError(
             f"{len(missing):,} of {len(plan.tensors):,} tensors would become garbage without importances, the first is "
@@ -120,8 +127,6 @@ def check_importances(plan: Plan, file_type: FileType, importances: Mapping[str,
 
 def _needs(tensor: TensorPlan, file_type: FileType) -> bool:
     """As llama.cpp decides, and where ggml would stop the process."""
-    if not tensor.changes:
-        return False
-    if tensor.name in _EMBEDDINGS:
+    if tensor.name in (OUTPUT, *EMBEDDINGS):
         return tensor.after in HARD_IMATRIX_TYPES
     return tensor.after in _WANTED_TYPES or (tensor.after == "q2_K" and file_type.name == "Q2_K_S")

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.errors import ModelFileError
-from engine.printable import one_line, quoted
+from engine.printable import listed, one_line, quoted
 from models.catalogue import Catalogue, InstalledModel, Origin
-from models.errors import ReferenceFormatError
+from models.errors import NoSuchModel, ReferenceFormatError
 from models.starter import starter_file
 
 if TYPE_CHECKING:
@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 def locate(model: str | None) -> Path:
     """The file of `model`: an existing path, an installed model's name or source, or None for the starter model.
 
-    An existing path wins over an installed model of the same name. Raises ModelFileError or CatalogueError.
+    An existing path wins over an installed model of the same name. Raises ModelFileError, which is NoSuchModel where
+    nothing has that name, or CatalogueError.
     """
     if model is None:
         return _starter()
+    if not model:
+        raise ModelFileError("The name of a model is empty: give the path of a .gguf file, or a name of 'octavo list'.")
     path = Path(os.path.expanduser(model))  # os.path's functions answer no where pathlib's raise
     if os.path.isfile(path):
         return path
@@ -37,9 +40,7 @@ def locate(model: str | None) -> Path:
             f"There is no file {quoted(model)}, and no installed model of that name: if it is on the hub, run "
             f"'octavo pull {reference}'."
         )
-    raise ModelFileError(
-        f"There is no model file {quoted(model)}, and {_what_is_installed()}; a prompt of several words goes in quotes."
-    )
+    raise NoSuchModel(f"There is no model file {quoted(model)}, and {_what_is_installed()}.")
 
 
 def find_installed(model: str) -> InstalledModel | None:
@@ -59,7 +60,7 @@ def find_installed(model: str) -> InstalledModel | None:
     models = (entry for entry in catalogue.models() if entry.origin is Origin.PULLED)
     matching = [entry for entry in models if entry.source.lower().startswith(wanted)]
     if len(matching) > 1:
-        names = ", ".join(quoted(entry.name) for entry in matching)
+        names = listed(quoted(entry.name) for entry in matching)
         raise ModelFileError(f"Several models of {quoted(str(reference))} are installed: give one of {names}.")
     return matching[0] if matching else None
 
@@ -74,8 +75,7 @@ def hub_reference(model: str) -> HubReference | None:
         reference = parse_reference(model)
     except ReferenceFormatError:
         return None
-    is_path = reference.repository.startswith(".") or reference.repository.lower().endswith(".gguf")
-    return None if is_path else reference
+    return None if reference.repository.lower().endswith(".gguf") else reference
 
 
 def check_present(model: InstalledModel) -> InstalledModel:
@@ -92,7 +92,7 @@ def _what_is_installed() -> str:
     names = [model.name for model in Catalogue().models()]
     if not names:
         return "no models are installed"
-    return f"installed are {', '.join(quoted(name) for name in names)}"
+    return f"installed are {listed(map(quoted, names))}"
 
 
 def _starter() -> Path:

@@ -8,10 +8,14 @@ from typing import NamedTuple
 from models.fit import Fit, FitEstimate, Machine, advice_context, estimate
 from models.hub import RemoteRepository
 from models.kv_size import kv_bytes_per_token
+from models.parallel import in_parallel
+from models.remote_file import RemoteFile
 from models.remote_header import remote_metadata
 from models.variants import Variant
 
 _GOOD_BITS, _MOST_BITS = 4, 8
+_MOST_MODELS = 24
+"""Of a repository whose headers are read: a collection of hundreds of files would keep the user waiting."""
 
 
 class Offer(NamedTuple):
@@ -93,10 +97,14 @@ def _is_beyond_q8(offer: Offer, offers: Sequence[Offer]) -> bool:
 
 def _kv_sizes(repository: RemoteRepository, variants: Sequence[Variant]) -> dict[str, int | None]:
     """Bytes of keys and values a token, by model; they do not depend on the quantization."""
-    sizes: dict[str, int | None] = {}
+
+    def size_of(file: RemoteFile) -> int | None:
+        metadata = remote_metadata(repository.name, repository.commit, file)
+        return kv_bytes_per_token(metadata) if metadata is not None else None
+
+    files: dict[str, RemoteFile] = {}
     for variant in variants:
-        model = variant.model.lower()
-        if model not in sizes:
-            metadata = remote_metadata(repository.name, repository.commit, variant.files[0])
-            sizes[model] = kv_bytes_per_token(metadata) if metadata is not None else None
-    return sizes
+        files.setdefault(variant.model.lower(), variant.files[0])
+    asked = list(files)[:_MOST_MODELS]
+    sizes = in_parallel(size_of, [files[model] for model in asked])
+    return dict.fromkeys(files) | dict(zip(asked, sizes, strict=True))

@@ -19,8 +19,9 @@ from huggingface_hub import constants
 
 from models.catalogue import Origin
 from models.holdings import Holding, entries, files_under, models_under
-from models.names import name_in_repository, safe_name
+from models.names import safe_name
 from models.ollama_store import held_by_ollama, ollama_stores
+from models.pulled import name_of
 from models.reference import HubReference
 from models.remote_file import RemoteFile
 from models.shards import without_shard_number
@@ -73,9 +74,7 @@ def _held_in_snapshot(repository: str, snapshot: Path, unreadable: list[Path]) -
                 unreadable.append(file)
     for variant in variants_of(files):
         path, source = snapshot / variant.files[0].name, str(HubReference(repository, variant.name))
-        is_told = variant.name == variant.quantization  # and not by the name of its file, as where there are two
-        name = name_in_repository(repository, variant.name) if is_told else safe_name(variant.stem)
-        yield Holding("Hugging Face", source, path, name, Origin.PULLED, source)
+        yield Holding("Hugging Face", source, path, name_of(repository, variant), Origin.PULLED, source)
 
 
 def lm_studio_folders() -> list[Path]:

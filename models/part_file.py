@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +16,10 @@ from models.errors import CopyError
 
 if sys.platform != "win32":
     import fcntl
+
+
+_ABANDONED_S = 24 * 3600
+"""Age of a file that nobody comes back to. A browser that downloads into our folder, without a lock, is younger."""
 
 
 class PartFile:
@@ -28,11 +33,14 @@ class PartFile:
     stream: FileIO
     """To be written; unbuffered."""
 
-    def __init__(self, target: Path, *, replaces: bool = False) -> None:
-        """replaces: take the place of a file that has the name already, where `finish` would refuse."""
+    def __init__(self, target: Path, *, replaces: bool = False, stage: str = "") -> None:
+        """replaces: take the place of a file that has the name already, where `finish` would refuse.
+
+        stage: put before .part, where one target has several parts at a time.
+        """
         self.target = target
         self._replaces = replaces
-        self.part = target.with_name(target.name + ".part")
+        self.part = target.with_name(target.name + stage + ".part")
         self._finished = False
 
     def __enter__(self) -> Self:
@@ -73,6 +81,22 @@ class PartFile:
             if not self._finished or kind is not None:
                 self.part.unlink(missing_ok=True)
         self.stream.close()
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove what killed commands have left in `folder`: .part files that are old, and that nobody has locked."""
+    for path in folder.glob("*.part"):
+        with contextlib.suppress(OSError):  # somebody is writing it, or it is not ours to remove
+            if time.time() - path.lstat().st_mtime > _ABANDONED_S:
+                _remove_unlocked(path)
+
+
+def _remove_unlocked(path: Path) -> None:
+    if sys.platform == "win32":
+        path.unlink()  # refused while another process has it open
+    else:
+        with _locked(path):
+            path.unlink()
 
 
 def _locked(path: Path) -> FileIO:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from models.catalogue import Catalogue, InstalledModel, Origin
 from models.hub import RemoteRepository
 from models.hub_cache import is_copy_of
-from models.names import safe_name
+from models.names import name_in_repository, safe_name
 from models.variants import Variant
-
-_SUFFIX = re.compile(r"[-_.]gguf$", re.IGNORECASE)
 
 
 def source_of(repository: RemoteRepository, variant: Variant) -> str:
@@ -20,17 +17,11 @@ def source_of(repository: RemoteRepository, variant: Variant) -> str:
     return str(repository.reference._replace(variant=variant.name))
 
 
-def name_of(repository: RemoteRepository, variant: Variant) -> str:
+def name_of(repository: str, variant: Variant) -> str:
     """Repository and quantization, "Qwen3-4B-Q4_K_M", or the file's own name where that would not tell it apart."""
     if variant.name != variant.quantization:
         return safe_name(variant.stem)
-    return safe_name(f"{_SUFFIX.sub('', repository.name.split('/')[-1])}-{variant.quantization}")
-
-
-def installed(catalogue: Catalogue, source: str) -> InstalledModel | None:
-    """The catalogue's entry of that source. Raises CatalogueError."""
-    models = (model for model in catalogue.models() if model.origin is Origin.PULLED)
-    return next((model for model in models if model.source.lower() == source.lower()), None)
+    return name_in_repository(repository, variant.quantization)
 
 
 def is_current(model: InstalledModel, repository: RemoteRepository, variant: Variant) -> bool:
@@ -44,5 +35,5 @@ def install(
     catalogue: Catalogue, repository: RemoteRepository, variant: Variant, paths: Sequence[Path]
 ) -> InstalledModel:
     """Enter downloaded files; an earlier version's entry is replaced and its name kept. Raises CatalogueError."""
-    source = source_of(repository, variant)
-    return catalogue.add(name_of(repository, variant), paths, Origin.PULLED, source)
+    name = name_of(repository.name, variant)
+    return catalogue.add(name, paths, Origin.PULLED, source_of(repository, variant))

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.config import EngineConfig
-from engine.llama_context import LlamaContext
+from engine.llama_context import CHUNK, LlamaContext
 from engine.tokenizer import Tokenizer
 from models.errors import QuantizeError
 from models.quality_text import TEXT
@@ -25,10 +25,16 @@ from models.quantize_plan import Compare, Step
 N_TOKENS = 512
 """Of the text at most; llama.cpp's own measure uses windows of as many."""
 
-_CHUNK = 64
-"""Tokens whose logits both models hold at once: 40 MB each with a vocabulary of 150,000."""
+_LOGITS = 64 * 2**20
+"""Bytes of the logits that each model holds at once. More tokens at a time are faster, and read weights that do not fit
+in memory fewer times from the disk.
+"""
 _ROWS = 4
 """Of these, so many at a time are computed with in float64."""
+
+
+_MOST_NATS = 100
+"""Of a prediction; of a vocabulary of a million tokens, drawing one by lot has 14."""
 
 
 class Quality(NamedTuple):
@@ -65,9 +71,17 @@ class Differences:
             self._n += len(tokens)
 
     def result(self) -> Quality:
-        """Of all that was added, which is at least one prediction."""
-        source, made = (math.exp(nats / self._n) for nats in self._nats)
-        return Quality(source, made, self._divergence / self._n, self._same / self._n, self._n)
+        """Of all that was added, which is at least one prediction.
+
+        Raises QuantizeError when a model's predictions are no numbers, or so bad that their perplexity is none.
+        """
+        source, made = (float(nats) / self._n for nats in self._nats)
+        for which, nats in (("source", source), ("quantized model", made)):
+            if not nats < _MOST_NATS:  # nor is a NaN
+                raise QuantizeError(
+                    f"The predictions of the {which} cannot be compared: they are no numbers, or far from any text."
+                )
+        return Quality(math.exp(source), math.exp(made), self._divergence / self._n, self._same / self._n, self._n)
 
 
 def _log_probabilities(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
@@ -86,16 +100,17 @@ def compare(job: Compare, on_step: Callable[[Step], object]) -> Quality:
     if len(tokens) < 2:
         raise QuantizeError("The model's context is too short to compare predictions.")
     config = EngineConfig(context=len(tokens), threads=job.threads, device="CPU")
+    size = max(1, min(CHUNK, _LOGITS // (4 * tokenizer.n_vocab)))
     differences = Differences()
     with contextlib.ExitStack() as stack:
         models = []
         for path in (job.source, job.made):
-            models.append(LlamaContext(str(path), config, lambda _: None))
+            models.append(LlamaContext(str(path), config, lambda _: None, may_exceed_memory=True))
             stack.callback(models[-1].close)
         source, made = models
-        for first in range(0, len(tokens), _CHUNK):
+        for first in range(0, len(tokens), size):
             on_step(Step(first, len(tokens), "predictions"))
-            chunk = tokens[first : first + _CHUNK]
+            chunk = tokens[first : first + size]
             differences.add(
                 source.decode_all(chunk), made.decode_all(chunk), tokens[first + 1 : first + 1 + len(chunk)]
             )

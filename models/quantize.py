@@ -16,7 +16,7 @@ from engine.printable import one_line
 from engine.units import format_bytes
 from models.errors import QuantizeError
 from models.folders import models_folder
-from models.part_file import PartFile
+from models.part_file import PartFile, remove_abandoned
 from models.quality import Quality
 from models.quantize_plan import Compare, DryRun, Plan, Settings, Step, Write, type_counts
 from models.quantize_process import QuantizeProcess
@@ -37,15 +37,33 @@ def check_settings(settings: Settings) -> None:
 
 
 def check_output(source: Path, out: Path) -> None:
-    """Raises QuantizeError when `out` can take no file, or is the source; makes the models folder if it is in it."""
-    if out.is_dir():
+    """Raises QuantizeError when `out` can take no file, or is the source.
+
+    If it is in the models folder, that is made, and cleared of what killed commands have left.
+    """
+    if os.path.isdir(out):
         raise QuantizeError(f"'{one_line(str(out))}' is a folder: give -o the name of a file in it.")
+    if os.path.exists(out) and not os.path.isfile(out):
+        raise QuantizeError(f"'{one_line(str(out))}' is a device, and no file: give another name with -o.")
     if out.parent == models_folder():
-        out.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not out.parent.is_dir():
+        _make_models_folder()
+    if not os.path.isdir(out.parent):
         raise QuantizeError(f"There is no folder '{one_line(str(out.parent))}': make it, or give another name with -o.")
-    if out.exists() and any(shard.exists() and os.path.samefile(shard, out) for shard in shards_of(source)):
+    shards = [shard for shard in shards_of(source) if os.path.exists(shard)]
+    if os.path.exists(out) and any(os.path.samefile(shard, out) for shard in shards):
         raise QuantizeError(f"'{one_line(str(out))}' is the source itself: give another name with -o.")
+
+
+def _make_models_folder() -> None:
+    folder = models_folder()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise QuantizeError(
+            f"The folder '{one_line(str(folder))}' cannot be made ({error.strerror}): set OCTAVO_DATA_DIR to another "
+            "one, or give a name with -o."
+        ) from None
+    remove_abandoned(folder)
 
 
 def make_plan(source: Path, settings: Settings) -> Plan:
@@ -61,11 +79,11 @@ def check_plan(
 ) -> None:
     """Raises QuantizeError when the plan is not what the user allows, or the disk has no room for it.
 
-    is_converted: the source was made for this, and becomes the result if nothing in it changes.
+    is_converted: the source is made for this, and becomes the result if nothing in it changes.
     """
     name = settings.type.name
     if not plan.changes and not is_converted:
-        raise QuantizeError(f"Every tensor of the source has the type already that {name} wants: nothing would change.")
+        raise QuantizeError(f"No tensor of the source would change: all have the types already that {name} gives them.")
     again = [tensor for tensor in plan.tensors if tensor.is_quantized_again]
     if again and not allow_requantize:
         types = [tensor.before for tensor in again]
@@ -75,10 +93,10 @@ def check_plan(
             f"{describe_fallbacks(plan)}, which --strict refuses: choose a type with blocks of 32, such as Q8_0, Q5_1, "
             "IQ4_NL or Q4_0."
         )
-    free = free_disk(out)
-    if plan.changes and plan.bytes_after > free:
+    needed, free = disk_needed(plan, is_converted=is_converted), free_disk(out)
+    if needed > free:
         raise QuantizeError(
-            f"The result takes {format_bytes(plan.bytes_after)} and '{one_line(str(out.absolute().parent))}' has "
+            f"{format_bytes(needed)} of disk are needed and '{one_line(str(out.absolute().parent))}' has "
             f"{format_bytes(free)} free: make room, or write elsewhere with -o."
         )
 
@@ -104,6 +122,11 @@ def describe_fallbacks(plan: Plan) -> str:
     )
 
 
+def disk_needed(plan: Plan, *, is_converted: bool) -> int:
+    """Bytes that have to be free: of the result, and of what a checkpoint is converted to before."""
+    return (plan.bytes_before if is_converted else 0) + (plan.bytes_after if plan.changes else 0)
+
+
 def free_disk(out: Path) -> int:
     """Bytes free in the folder of `out`."""
     return shutil.disk_usage(out.absolute().parent).free
@@ -127,11 +150,10 @@ def write_file(source: Path, out: Path, settings: Settings, plan: Plan, on_step:
         target.finish()
 
 
-def keep_converted(converted: PartFile, out: Path, plan: Plan) -> None:
+def keep_converted(converted: PartFile, plan: Plan) -> None:
     """Let a converted file be the result as it is. Raises QuantizeError."""
-    with _explained(out):
+    with _explained(converted.target):
         validate(converted.part, plan)
-        converted.target = out
         converted.finish()
 
 

@@ -13,17 +13,22 @@ from typing import NamedTuple
 
 from models.quantize_types import FileType
 
+OUTPUT, EMBEDDINGS = "output.weight", ("token_embd.weight", "per_layer_token_embd.weight")
+"""Names of tensors to which llama.cpp gives types of their own."""
+
 _F32 = "f32"
 _UNQUANTIZED = frozenset({_F32, "f16", "bf16", "f64", "i8", "i16", "i32", "i64"})
 
 
 class TensorPlan(NamedTuple):
     """One tensor: `before` and `after` are ggml types such as "q4_K". falls_back: `after` is a substitute for the type
-    that was wanted, because the row, of `row` weights, does not divide into its blocks.
+    that was wanted, because the row, of `row` weights, does not divide into its blocks. n_experts: how many matrices
+    it is, each with importances of its own.
     """
 
     name: str
     row: int
+    n_experts: int
     n_weights: int
     before: str
     after: str

@@ -24,6 +24,12 @@ _LOG_LINES = 20
 """Lines of a dead process's output that are kept."""
 
 
+_CAUSES = {
+    "SIGKILL": ", perhaps because memory ran out",
+    "SIGBUS": ", perhaps because the model file was cut short meanwhile",
+}
+
+
 @dataclass(frozen=True)
 class Done:
     """A job's result."""
@@ -101,9 +107,8 @@ class QuantizeProcess:
         if code == -signal.SIGABRT:
             what = "llama.cpp stopped on a failed check of its own, perhaps because the model file is damaged"
         else:
-            end = f"with exit code {code}" if code >= 0 else f"by {_signal_name(-code)}"
-            cause = ", perhaps because memory ran out" if code == -signal.SIGKILL else ""
-            what = f"The process that quantizes was ended {end}{cause}"
+            end = f"by {_signal_name(-code)}" if code < 0 else f"with exit code {code}"
+            what = f"The process that quantizes was ended {end}"
         error = QuantizeError(f"{what}; nothing was changed.")
         self._output.seek(0)
         lines = self._output.read().decode("utf-8", "replace").splitlines()
@@ -113,7 +118,9 @@ class QuantizeProcess:
 
 
 def _signal_name(number: int) -> str:
+    """With what may have caused it."""
     try:
-        return signal.Signals(number).name
+        name = signal.Signals(number).name
     except ValueError:  # a real-time signal has no name
         return f"signal {number}"
+    return name + _CAUSES.get(name, "")

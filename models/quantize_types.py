@@ -27,14 +27,15 @@ class FileType(NamedTuple):
     needs_imatrix: bool = False
 
 
-_TERNARY = "only for models trained with ternary weights"
-_ONE_BIT = "only for models trained with weights of one bit"
-_TWO_BITS = "only for models trained with weights of two bits"
+_LESS_WITH_IMATRIX = "noticeable loss, less with imatrix"
+_TERNARY = "only for ternary models"
+_ONE_BIT = "only for models of one-bit weights"
+_TWO_BITS = "only for models of two-bit weights"
 _EXPERIMENTAL = "for experiments"
 _LAST_RESORT = "large loss, when nothing else fits"
 
 FILE_TYPES = (
-    FileType("F32", 0, "f32", 32.00, "lossless, far larger than it need be"),
+    FileType("F32", 0, "f32", 32.00, "lossless, needlessly large"),
     FileType("F16", 1, "f16", 16.00, "practically lossless"),
     FileType("BF16", 32, "bf16", 16.00, "what most models are published in"),
     FileType("Q8_0", 7, "q8_0", 8.50, "practically lossless", 0.0026),
@@ -49,11 +50,11 @@ FILE_TYPES = (
     FileType("IQ4_XS", 30, "iq4_xs", 4.46, "good, the smallest of about 4 bits"),
     FileType("Q4_1", 3, "q4_1", 5.10, "noticeable loss, larger than Q4_K_M", 0.4511),
     FileType("Q4_0", 2, "q4_0", 4.64, "noticeable loss", 0.4685),
-    FileType("MXFP4_MOE", 38, "mxfp4", 8.50, "for mixtures of experts trained in MXFP4; the rest is Q8_0"),
+    FileType("MXFP4_MOE", 38, "mxfp4", 8.50, "for experts in MXFP4; rest is Q8_0"),
     FileType("Q3_K_L", 13, "q3_K", 4.30, "noticeable loss", 0.5562),
     FileType("Q3_K_M", 12, "q3_K", 4.00, "noticeable loss", 0.6569),
-    FileType("IQ3_M", 27, "iq3_s", 3.76, "noticeable loss; better with an importance matrix"),
-    FileType("IQ3_S", 26, "iq3_s", 3.66, "noticeable loss; better with an importance matrix"),
+    FileType("IQ3_M", 27, "iq3_s", 3.76, _LESS_WITH_IMATRIX),
+    FileType("IQ3_S", 26, "iq3_s", 3.66, _LESS_WITH_IMATRIX),
     FileType("Q3_K_S", 11, "q3_K", 3.64, "large loss", 1.6321),
     FileType("IQ3_XS", 22, "iq3_s", 3.50, "large loss", needs_imatrix=True),
     FileType("IQ3_XXS", 23, "iq3_xxs", 3.37, "large loss", needs_imatrix=True),

@@ -17,10 +17,12 @@ from engine.printable import one_line
 from models.errors import QuantizeError
 from models.imatrix import Importances, check_importances, read_imatrix
 from models.quantize_log import Choice, QuantizeLog
-from models.quantize_plan import DryRun, Plan, Settings, Step, TensorPlan, Write
+from models.quantize_plan import EMBEDDINGS, OUTPUT, DryRun, Plan, Settings, Step, TensorPlan, Write
 
 _N_TYPES = 43
 """GGML_TYPE_COUNT; asked for a number beyond it, ggml reads outside its table."""
+_LONGEST_TEXT = 127
+"""Bytes of a text in llama_model_kv_override, besides the 0 at its end."""
 _ALIGNMENT_KEY = "general.alignment"
 _ALIGNMENT = 32
 """What the quantizer aligns its output to, whatever the source says of itself."""
@@ -59,6 +61,7 @@ def _tensor_plan(tensor: TensorInfo, choice: Choice, fell_back: bool, settings: 
     return TensorPlan(
         name=tensor.name,
         row=row,
+        n_experts=tensor.shape[2] if len(tensor.shape) > 2 else 1,
         n_weights=n_weights,
         before=choice.before,
         after=choice.after,
@@ -73,17 +76,22 @@ def _is_silent_fallback(tensor: TensorInfo, choice: Choice, settings: Settings) 
 
     llama.cpp neither says nor counts that.
     """
-    if tensor.name not in ("output.weight", "token_embd.weight") or settings.pure or choice.after != "q8_0":
+    if tensor.name not in (OUTPUT, *EMBEDDINGS) or settings.pure or choice.after != "q8_0":
         return False
-    chosen = settings.output_type if tensor.name == "output.weight" else settings.embedding_type or settings.output_type
+    chosen = settings.output_type if tensor.name == OUTPUT else settings.embedding_type
     return chosen is None and tensor.shape[0] % ggml.blck_size(_number(settings.type.base)) != 0
 
 
 def _check_chosen_types(file: GgufFile, settings: Settings) -> None:
-    """llama.cpp would write rows that cannot be, or stop the process."""
+    """llama.cpp would write rows that cannot be, stop the process, or do as if nothing had been chosen."""
+    if settings.output_type and OUTPUT not in file.tensors:
+        raise QuantizeError(
+            "The model has no output matrix of its own, as its token embeddings serve for that: give --embedding-type "
+            "instead of --output-type."
+        )
     for name, chosen, option in (
-        ("output.weight", settings.output_type, "--output-type"),
-        ("token_embd.weight", settings.embedding_type, "--embedding-type"),
+        (OUTPUT, settings.output_type, "--output-type"),
+        *((name, settings.embedding_type, "--embedding-type") for name in EMBEDDINGS),
     ):
         tensor = file.tensors.get(name)
         if tensor and chosen and tensor.shape[0] % ggml.blck_size(_number(chosen)):
@@ -157,11 +165,12 @@ def _imatrix_entries(importances: Importances) -> Any:
 
 def _overrides(file: GgufFile, settings: Settings, importances: Importances) -> Any:
     """Metadata to write beside the source's, under the keys that llama.cpp's own tool uses; an empty entry ends it."""
-    values: dict[str, int | str] = {}
+    values: dict[str, int | bytes] = {}
     if file.metadata.get(_ALIGNMENT_KEY, _ALIGNMENT) != _ALIGNMENT:
         values[_ALIGNMENT_KEY] = _ALIGNMENT
     if settings.imatrix:
-        values["quantize.imatrix.file"] = settings.imatrix.name
+        name = one_line(settings.imatrix.name).encode()[:_LONGEST_TEXT]
+        values["quantize.imatrix.file"] = name.decode("utf-8", "ignore").encode()
         values["quantize.imatrix.entries_count"] = len(importances)
     overrides = (llama.llama_model_kv_override * (len(values) + 1))()
     for override, (key, value) in zip(overrides, values.items(), strict=False):
@@ -171,7 +180,7 @@ def _overrides(file: GgufFile, settings: Settings, importances: Importances) -> 
             override.value.val_i64 = value
         else:
             override.tag = llama.LLAMA_KV_OVERRIDE_TYPE_STR
-            override.value.val_str = value.encode()[:127]
+            override.value.val_str = value
     return overrides
 
 

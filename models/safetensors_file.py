@@ -6,9 +6,11 @@ Eight bytes hold the length of a header in JSON, which maps names to types, shap
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeGuard
 
@@ -18,8 +20,11 @@ from engine.printable import quoted
 from models.checkpoint_json import damaged
 from models.errors import ConversionError
 
-_MAX_HEADER = 100_000_000
-"""Bytes; the limit of the safetensors library."""
+_MAX_HEADER = 10_000_000
+"""Bytes; ten times as many as the most layers in one file need. Parsed, they take up to thirty times as much."""
+_MAX_DIMENSIONS = 4
+_MAX_SIZE = 2**48
+"""Of a dimension or a place: small enough to multiply, and larger than any file."""
 
 _LFS_POINTER = b"version https://git-lfs"
 
@@ -39,6 +44,7 @@ class StoredTensor(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
     offset: int
+    n_bytes: int
 
     def read(self) -> np.ndarray:
         """Its values, of a type in DTYPES, in memory of their own.
@@ -77,11 +83,13 @@ def tensors_in(path: Path) -> dict[str, StoredTensor]:
     except OSError as error:
         raise ConversionError(f"{quoted(str(path))} cannot be read ({error.strerror}).") from None
     data_start = 8 + length
-    return {
-        name: _tensor(path, name, entry, data_start, size - data_start)
+    tensors = [
+        _tensor(path, name, entry, data_start, size - data_start)
         for name, entry in header.items()
         if name != "__metadata__"
-    }
+    ]
+    _check_apart(tensors)
+    return {tensor.name: tensor for tensor in tensors}
 
 
 def _parsed(path: Path, header: bytes) -> dict[str, object]:
@@ -100,13 +108,23 @@ def _tensor(path: Path, name: str, entry: object, data_start: int, data_size: in
     dtype, shape, place = (entry.get(key) for key in ("dtype", "shape", "data_offsets"))
     if not isinstance(dtype, str) or not _are_sizes(shape) or not _are_sizes(place) or len(place) != 2:
         raise damaged(path, f"its header does not describe tensor {quoted(name)}")
+    if len(shape) > _MAX_DIMENSIONS:
+        raise damaged(path, f"tensor {quoted(name)} has {len(shape):,} dimensions")
     begin, end = place
     if begin > end or end > data_size:
         raise damaged(path, f"tensor {quoted(name)} lies beyond its end")
     if dtype in DTYPES and end - begin != math.prod(shape) * DTYPES[dtype].itemsize:
         raise damaged(path, f"the size of tensor {quoted(name)} is not that of its shape")
-    return StoredTensor(path, name, dtype, tuple(shape), data_start + begin)
+    return StoredTensor(path, name, dtype, tuple(shape), data_start + begin, end - begin)
+
+
+def _check_apart(tensors: Sequence[StoredTensor]) -> None:
+    """Raises ConversionError when two tensors share bytes: a small file could become a model of any size."""
+    ordered = sorted(tensors, key=lambda tensor: (tensor.offset, tensor.n_bytes))
+    for one, other in itertools.pairwise(ordered):
+        if one.offset + one.n_bytes > other.offset:
+            raise damaged(one.path, f"tensors {quoted(one.name)} and {quoted(other.name)} overlap")
 
 
 def _are_sizes(value: object) -> TypeGuard[list[int]]:
-    return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
+    return isinstance(value, list) and all(type(item) is int and 0 <= item <= _MAX_SIZE for item in value)

@@ -12,9 +12,19 @@ from pathlib import Path
 
 from engine.printable import quoted
 from models.byte_level_bpe import merges_of, token_ids
-from models.checkpoint_json import JsonObject, damaged
+from models.checkpoint_json import JsonObject, content_of, damaged
 from models.errors import ConversionError
-from models.vocabulary import BYTE, METASPACE, NORMAL, UNKNOWN, USER_DEFINED, Token, Vocabulary, text_with_spaces
+from models.vocabulary import (
+    BYTE,
+    METASPACE,
+    MOST_TOKENS,
+    NORMAL,
+    UNKNOWN,
+    USER_DEFINED,
+    Token,
+    Vocabulary,
+    text_with_spaces,
+)
 
 _FIRST_BYTE = b"\n"
 """Tag of ModelProto.pieces: field 1, of a given length."""
@@ -45,15 +55,15 @@ def sentencepiece_vocabulary(path: Path) -> Vocabulary:
     tokens: dict[int, Token] = {}
     model_type, add_space_prefix = 1, True
     try:
-        for number, value in _fields(path.read_bytes()):
+        for number, value in _fields(content_of(path)):
+            if len(tokens) > MOST_TOKENS:
+                raise damaged(path, f"it has more than {MOST_TOKENS:,} tokens")
             if number == _PIECES and isinstance(value, bytes):
                 tokens[len(tokens)] = _piece(value)
             elif number == _TRAINER and isinstance(value, bytes):
                 model_type = _number(value, _MODEL_TYPE, model_type)
             elif number == _NORMALIZER and isinstance(value, bytes):
                 add_space_prefix = bool(_number(value, _ADD_DUMMY_PREFIX, 1))
-    except OSError as error:
-        raise ConversionError(f"{quoted(str(path))} cannot be read ({error.strerror}).") from None
     except (ValueError, IndexError, struct.error):
         raise damaged(path, "it is no sentencepiece model") from None
     if model_type != _BPE:

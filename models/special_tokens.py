@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from models.checkpoint_json import JsonObject
+from models.checkpoint_json import JsonObject, content_of, damaged
 from models.errors import ConversionError
 
 _KINDS = ("bos", "eos", "unk", "pad")
@@ -70,9 +70,9 @@ def chat_template(files: TokenizerFiles) -> str | list[dict[str, str]] | None:
     path = files.folder / "chat_template.jinja"
     if path.is_file():
         try:
-            return path.read_text("utf-8")
-        except (OSError, ValueError):
-            raise ConversionError(f"'{path.name}' cannot be read as text: download it again.") from None
+            return content_of(path).decode()
+        except UnicodeDecodeError:
+            raise damaged(path, "it is no text in UTF-8") from None
     if isinstance(files.tokenizer_config.values.get("chat_template"), list):
         named = files.tokenizer_config.nested_array("chat_template")
         return [{"name": one.text("name"), "template": one.text("template")} for one in named]
@@ -93,7 +93,7 @@ def _ends(files: TokenizerFiles, n: int) -> list[int]:
     """Tokens that end an answer, generation_config.json's before config.json's."""
     values = [source.values.get("eos_token_id") for source in (files.generation_config, files.config)]
     numbers = [number for value in values for number in (value if isinstance(value, list) else [value])]
-    return [number for number in dict.fromkeys(numbers) if type(number) is int and 0 <= number < n]
+    return list(dict.fromkeys(number for number in numbers if type(number) is int and 0 <= number < n))
 
 
 def _around(tokenizer: JsonObject) -> tuple[str, str]:

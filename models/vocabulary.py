@@ -13,6 +13,9 @@ from models.errors import ConversionError
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 """Types of tokens, with the numbers that GGUF and sentencepiece share."""
 
+MOST_TOKENS = 2**20
+"""Four times as many as the largest vocabulary so far. All are held in memory before the weights are seen."""
+
 METASPACE = "▁"
 """How sentencepiece spells a space."""
 

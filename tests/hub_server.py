@@ -63,13 +63,17 @@ class Fault:
 
 
 class Hub:
-    """Both servers, what they hold, what they were asked, and what they are to do wrong."""
+    """Both servers, what they hold, what they were asked, and what they are to do wrong.
+
+    answer_all: sent with status 200 whatever is asked, as from something that is no hub.
+    """
 
     def __init__(self) -> None:
         self.repositories: dict[str, Repository] = {}
         self.requests: list[Request] = []
         self.page_size = 100
         self.xet_endpoint = ""
+        self.answer_all: str | None = None
         self._stalls_ended = threading.Event()
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
@@ -209,6 +213,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif self._fault and self._fault.status:
             self._refuse(self._fault.status)
+        elif hub.answer_all is not None:
+            self._send(200, hub.answer_all.encode(), {"Content-Type": "application/json"})
         elif self.server.host == "cdn":
             self._send_cdn(path)
         elif token and token != MEMBER and not any(token in repo.members for repo in hub.repositories.values()):

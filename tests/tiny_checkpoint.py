@@ -6,11 +6,14 @@ import json
 import math
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from models.convert import Conversion
+from models.part_file import PartFile
 
 CONFIG: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -37,6 +40,13 @@ def split_by(regex: str) -> dict[str, Any]:
     """A pre_tokenizer that cuts at a regular expression and leaves only the spelling of bytes to ByteLevel."""
     split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
     return {"type": "Sequence", "pretokenizers": [split, BYTE_LEVEL | {"use_regex": False}]}
+
+
+def convert(folder: Path, out: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
+    """Convert a checkpoint as `octavo quantize` does it."""
+    with PartFile(out) as part, Conversion(folder, part.part) as conversion:
+        conversion.fill(progress)
+        part.finish()
 
 
 class Checkpoint(NamedTuple):

@@ -10,7 +10,7 @@ from textual.binding import Binding
 from textual.message import Message
 from textual.theme import Theme
 
-from app.chat.beginning import Beginning
+from app.chat.beginning import FRESH, Beginning
 from app.chat.engine_host import OpenEngine
 from app.chat.errors import SettingsError
 from app.chat.events import SessionEvent
@@ -48,7 +48,7 @@ class ChatApp(App[None]):
         store: ChatStore,
         settings: AppSettings,
         open_engine: OpenEngine = EngineClient,
-        beginning: Beginning = Beginning(),
+        beginning: Beginning = FRESH,
     ) -> None:
         super().__init__()
         self.beginning = beginning

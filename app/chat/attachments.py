@@ -88,7 +88,7 @@ def fenced(name: str, text: str) -> str:
 
 
 def message_text(text: str, pastes: Pastes, folder: Path) -> str:
-    """What is sent: pasted texts in their places, mentioned files at the end. Raises ComposeError, and sends nothing."""
+    """What is sent: pasted texts in their places, mentioned files at the end. Raises ComposeError."""
     found = mentions(text, folder)
     parts, position = [], 0
     for mention in found:

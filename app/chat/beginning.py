@@ -26,6 +26,10 @@ class Beginning:
     problems: tuple[str, ...] = ()
 
 
+FRESH = Beginning()
+"""With a new chat."""
+
+
 def latest_chat(store: ChatStore) -> int:
     """Id of the chat with the newest message. Raises StoreError when there is none."""
     chats = store.chats()

@@ -17,7 +17,7 @@ def last_branching(conversation: Conversation) -> Message | None:
 
 
 def branch_choices(conversation: Conversation) -> list[Choice]:
-    """Every end of a branch, by the id of its last message; shown is what it ends with, and where it leaves the others."""
+    """Every branch by the id of its last message, with the last question in it and where it leaves the others."""
     leaves = [message_id for message_id in sorted(conversation.messages) if not conversation.children(message_id)]
     return [_choice(conversation, leaf) for leaf in leaves]
 

@@ -16,7 +16,7 @@ from models.recommended import RECOMMENDED, RecommendedModel
 
 @dataclass(frozen=True)
 class Choice:
-    """A model to begin with. model: for ChatSettings.model, None is the starter model. download: where it comes from."""
+    """A model to begin with. model: for ChatSettings.model, None is the starter model. download: if it is not here."""
 
     title: str
     about: str

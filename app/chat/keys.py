@@ -5,13 +5,14 @@ A binding has an id, by which the table [keys] of octavo.toml names it: `stop = 
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from textual.app import App
 from textual.binding import Binding
 from textual.dom import DOMNode
-from textual.keys import Keys, key_to_character
+from textual.keys import KEY_TO_UNICODE_NAME, REPLACED_KEYS, Keys
 from textual.screen import Screen
 
 from app.chat.settings import nearest
@@ -84,7 +85,7 @@ def keymap(changes: Mapping[str, str], bindings: Sequence[OwnBinding]) -> Keymap
                 "changed."
             )
         else:
-            keys[name] = ",".join(pressed)
+            keys |= _sharing(by_id[name], changes, bindings) | {name: ",".join(pressed)}
     return Keymap(keys, problems)
 
 
@@ -114,6 +115,15 @@ def _rival(
     return None
 
 
+def _sharing(binding: OwnBinding, changes: Mapping[str, str], bindings: Sequence[OwnBinding]) -> dict[str, str]:
+    """The keys of bindings that share one with this: Textual drops them with it, unless they are given too."""
+    return {
+        other.id: ",".join(other.keys)
+        for other in bindings
+        if other.owner is binding.owner and other.id not in changes and set(other.keys) & set(binding.keys)
+    }
+
+
 def _meet(one: type[DOMNode], other: type[DOMNode]) -> bool:
     """Whether bindings of both classes can be active at one moment: those of a widget, its screen and the app are."""
     if issubclass(one, other) or issubclass(other, one):
@@ -132,7 +142,13 @@ def _subclasses(base: type[DOMNode]) -> Iterator[type[DOMNode]]:
 def _parts(key: str) -> tuple[list[str], str]:
     """Modifiers, and the key or the character that it writes."""
     *modifiers, last = key.split("+") if key != "+" else [key]
-    return modifiers, key_to_character(last) or last
+    if last in _KEYS:
+        return modifiers, last
+    name = REPLACED_KEYS.get(last, last)
+    try:
+        return modifiers, unicodedata.lookup(KEY_TO_UNICODE_NAME.get(name, name.replace("_", " ")))
+    except KeyError:
+        return modifiers, last
 
 
 def _is_key(key: str) -> bool:

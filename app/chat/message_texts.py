@@ -48,12 +48,12 @@ def prompt_progress(done: int, total: int, reused: int) -> str:
 
 
 def figures(message: Message, error: str, key: str) -> str:
-    """What a reply cost, and how it ended. error: why it failed. key: what the user presses to let it go on."""
+    """How a reply ended, and what it cost. error: why it failed. key: what the user presses to let it go on."""
     costs = _costs(message.figures) if message.figures else []
     end = _ENDS.get(message.state, "")
     if message.state is MessageState.FAILED and error:
         end = f"failed: {error}"
-    return _joined(*costs, end, f"{key} continues" if end and key else "")
+    return _joined(end, f"{key} continues" if end and key else "", *costs)
 
 
 def _costs(costs: ReplyFigures) -> list[str]:
@@ -78,7 +78,7 @@ def text_size(text: str) -> str:
     """ "1.0 MB, 20,000 lines"."""
     size = len(text.encode("utf-8", "replace"))
     if size < 1000:
-        shown = f"{size} bytes"
+        shown = f"{size} byte{'' if size == 1 else 's'}"
     else:
         shown = f"{size / 1000:.1f} kB" if size < 999_950 else f"{size / 1e6:,.1f} MB"
     lines = text.count("\n") + 1

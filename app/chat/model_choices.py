@@ -23,7 +23,8 @@ def _choice(model: InstalledModel, machine: Machine) -> Choice:
         summary = inspect_model(check_present(model).files)
     except OctavoError as error:
         return Choice(model.name, model.name, str(error), is_usable=False)
-    fit = estimate(summary.weight_bytes, summary.kv_bytes_per_token, advice_context(summary.context or 0), machine).fit
+    context = advice_context(summary.context or 0)
+    fit = estimate(summary.weight_bytes, summary.kv_bytes_per_token or 0, context, machine).fit
     details = (
         format_bytes(model.n_bytes),
         short_count(summary.parameters),

@@ -1,4 +1,4 @@
-"""Long pasted texts, each shown as one short placeholder until the prompt is sent: `[Pasted text #1: 1.0 MiB, 20,000 lines]`."""
+"""Long pasted texts, each shown as a placeholder until it is sent: [Pasted text #1: 1.0 MiB, 20,000 lines]."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def unix_lines(text: str) -> str:
 
 
 class Pastes:
-    """The texts behind the placeholders of one prompt. They stay when a placeholder is deleted: undo may bring it back."""
+    """The texts behind the placeholders of one prompt. They stay when one is deleted: undo may bring it back."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}

@@ -11,7 +11,7 @@ _MOST = 5_000
 
 
 class PathChoice(NamedTuple):
-    """A way to go on. name: of the file or folder. path: all of it, as the user began it; a folder ends with a slash."""
+    """A way to go on. name: of a file or folder. path: all of it, as the user began it; of a folder with a slash."""
 
     name: str
     path: str
@@ -25,8 +25,8 @@ class PathChoice(NamedTuple):
 def complete_path(typed: str, folder: Path) -> list[PathChoice]:
     """Files and folders whose path begins with what was typed, folders first.
 
-    folder: what a relative path starts from. Hidden ones are left out unless the name begins with a dot. Upper and lower
-    case are the same. A folder that cannot be read has nothing.
+    folder: what a relative path starts from. Hidden ones are left out unless the name begins with a dot. Upper and
+    lower case are the same. A folder that cannot be read has nothing.
     """
     place, slash, beginning = typed.rpartition("/")
     try:

@@ -10,7 +10,7 @@ from engine.survey import SEVERAL, BlockState, PoolSurvey
 
 
 class BlockKind(enum.Enum):
-    """Whose a block is, seen from one chat. The value is the character that stands for it, told apart without colour."""
+    """Whose a block is, seen from one chat. The value is the character that shows it, also without colour."""
 
     OURS = "█"
     OTHERS = "▓"

@@ -1,4 +1,4 @@
-"""The commands that begin with a slash: one registry for the composer, its completion, the help and the command palette."""
+"""The commands that begin with a slash: one registry for composer, completion, help and command palette."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class WindowEdge:
             self.remedies.append(SummarizedChat(start.message_id))
 
         starts = [message.id for message in history(chat.conversation, to)[:1]] + later_starts(chat.conversation, to)
-        most = self.context - SUMMARY_TOKENS
+        most = self.context - min(SUMMARY_TOKENS, self.context // 4)
         self._search(request_from, starts, most, most, take)
 
     def _search(

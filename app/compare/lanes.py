@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from engine.messages import TextRequest
 from engine.sequence import KvStats
@@ -118,24 +118,17 @@ class Variant(Protocol):
         """Give everything back; harmless when done already, and in the middle of `ask` on another thread."""
 
 
-@dataclass(frozen=True)
-class Lane:
-    """One way of running a model, under the name that tables show. Its variants are started and closed by the runner.
-
-    bytes_needed: memory that each variant takes on this machine, 0 for one that takes none.
-    """
-
-    name: str
-    variants: tuple[Variant, ...]
-    bytes_needed: int = 0
-
-
 class BatchTest(NamedTuple):
     """Decode `n_tokens` tokens of each of `n_sequences` sequences together, after `depth` known tokens of their own."""
 
     n_sequences: int
     depth: int
     n_tokens: int
+
+    @property
+    def name(self) -> str:
+        """Such as "tg64 x4 @ d512"."""
+        return f"tg{self.n_tokens} x{self.n_sequences} @ d{self.depth}"
 
 
 class BatchVariant(Protocol):
@@ -159,12 +152,18 @@ class BatchVariant(Protocol):
         """Give everything back; harmless when done already."""
 
 
+V = TypeVar("V", Variant, BatchVariant)
+
+
 @dataclass(frozen=True)
-class BatchLane:
-    """The variants that decode batches for the lane of the same name. bytes_needed: as in Lane."""
+class Lane(Generic[V]):
+    """One way of running a model, under the name that tables show. Its variants are started and closed by the runner.
+
+    bytes_needed: memory that each variant takes on this machine, 0 for one that takes none.
+    """
 
     name: str
-    variants: tuple[BatchVariant, ...]
+    variants: tuple[V, ...]
     bytes_needed: int = 0
 
 
@@ -174,6 +173,6 @@ class Lineup(NamedTuple):
     The first lane is what the others are compared with; its answers in the session are the reference.
     """
 
-    raw: tuple[Lane, ...]
-    batch: tuple[BatchLane, ...]
-    session: tuple[Lane, ...]
+    raw: tuple[Lane[Variant], ...]
+    batch: tuple[Lane[BatchVariant], ...]
+    session: tuple[Lane[Variant], ...]

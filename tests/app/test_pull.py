@@ -1,20 +1,26 @@
-"""`octavo pull` against a hub on loopback: the real command, in a process of its own."""
+"""`octavo pull` against a hub on loopback."""
 
 from __future__ import annotations
 
 import json
 import os
-import pty
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import click
 import pytest
 from huggingface_hub import hf_hub_download
 
+from app.pull import offer_meant
 from models.catalogue import Catalogue, Origin
-from tests.app.command import ROOT, environment, interrupt, octavo, start
+from models.fit import Machine
+from models.hub import repository
+from models.offers import offers_of
+from models.reference import HubReference
+from models.variants import offered, variants_of
+from tests.app.command import interrupt, octavo, octavo_here, start
+from tests.app.terminal import on_a_terminal
 from tests.hub_server import Hub
 from tests.split_gguf import split_gguf
 from tests.tiny_gguf import write_tiny
@@ -37,9 +43,9 @@ def pulled_names() -> list[str]:
 
 
 def one_sentence(*arguments: str, variables: Mapping[str, str] | None = None) -> str:
-    """The sentence of a pull that fails."""
-    result = octavo("pull", *arguments, variables=variables)
-    assert result.returncode == 1
+    """The sentence of a pull that fails. In a process of its own with variables, which huggingface_hub reads once."""
+    result = octavo("pull", *arguments, variables=variables) if variables else octavo_here("pull", *arguments)
+    assert result.returncode == 1, result.stderr
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
     assert pulled_names() == []
@@ -68,19 +74,19 @@ def test_without_a_terminal_it_takes_the_recommended_one(hub: Hub, tiny: dict[st
 
 
 def test_a_model_that_is_there_is_not_fetched_again(hub: Hub, tiny: dict[str, bytes]) -> None:
-    assert octavo("pull", "me/Tiny-GGUF:q8_0").returncode == 0
+    assert octavo_here("pull", "me/Tiny-GGUF:q8_0").returncode == 0
     hub.forget_requests()
-    result = octavo("pull", "hf.co/me/Tiny-GGUF/resolve/main/Tiny-Q8_0.gguf")
+    result = octavo_here("pull", "hf.co/me/Tiny-GGUF/resolve/main/Tiny-Q8_0.gguf")
     assert result.returncode == 0
     assert "Tiny-Q8_0 is already here" in result.stdout
     assert [request.path for request in hub.requests] == ["/api/models/me/Tiny-GGUF"]
 
 
 def test_a_changed_file_is_pulled_and_keeps_its_name(hub: Hub, tiny: dict[str, bytes], tmp_path: Path) -> None:
-    assert octavo("pull", "me/Tiny-GGUF:Q8_0").returncode == 0
+    assert octavo_here("pull", "me/Tiny-GGUF:Q8_0").returncode == 0
     changed = write_tiny(tmp_path / "new", weight_type="Q8_0", tokenizer="gpt2", seed=5).read_bytes()
     hub.add("me/Tiny-GGUF", tiny | {"Tiny-Q8_0.gguf": changed})
-    result = octavo("pull", "me/Tiny-GGUF:Q8_0", "--json")
+    result = octavo_here("pull", "me/Tiny-GGUF:Q8_0", "--json")
     answer = json.loads(result.stdout)
     assert (answer["name"], answer["downloaded"], answer["bytes"]) == ("Tiny-Q8_0", True, len(changed))
     assert "another version of 'Tiny-Q8_0'" in result.stderr
@@ -90,16 +96,16 @@ def test_a_changed_file_is_pulled_and_keeps_its_name(hub: Hub, tiny: dict[str, b
 
 
 def test_a_change_elsewhere_in_the_repository_is_none(hub: Hub, tiny: dict[str, bytes]) -> None:
-    assert octavo("pull", "me/Tiny-GGUF:Q8_0").returncode == 0
+    assert octavo_here("pull", "me/Tiny-GGUF:Q8_0").returncode == 0
     hub.add("me/Tiny-GGUF", tiny | {"README.md": b"Hello."})
-    assert "already here" in octavo("pull", "me/Tiny-GGUF:Q8_0").stdout
+    assert "already here" in octavo_here("pull", "me/Tiny-GGUF:Q8_0").stdout
 
 
 def test_a_file_that_has_gone_is_fetched_again(hub: Hub, tiny: dict[str, bytes]) -> None:
-    first = json.loads(octavo("pull", "me/Tiny-GGUF:Q8_0", "--json").stdout)
+    first = json.loads(octavo_here("pull", "me/Tiny-GGUF:Q8_0", "--json").stdout)
     blob = Path(first["files"][0]).resolve()
     blob.unlink()
-    result = octavo("pull", "me/Tiny-GGUF:Q8_0", "--json")
+    result = octavo_here("pull", "me/Tiny-GGUF:Q8_0", "--json")
     assert json.loads(result.stdout) == first
     assert blob.is_file()
     assert "version" not in result.stderr
@@ -108,7 +114,7 @@ def test_a_file_that_has_gone_is_fetched_again(hub: Hub, tiny: dict[str, bytes])
 def test_what_another_program_has_fetched_is_neither_fetched_nor_copied(hub: Hub, tiny: dict[str, bytes]) -> None:
     path = hf_hub_download("me/Tiny-GGUF", "Tiny-Q4_0.gguf")
     hub.forget_requests()
-    result = octavo("pull", "me/Tiny-GGUF:Q4_0", "--json")
+    result = octavo_here("pull", "me/Tiny-GGUF:Q4_0", "--json")
     assert json.loads(result.stdout) == {
         "name": "Tiny-Q4_0",
         "source": "me/Tiny-GGUF:Q4_0",
@@ -120,13 +126,13 @@ def test_what_another_program_has_fetched_is_neither_fetched_nor_copied(hub: Hub
 
 
 def test_a_list_fetches_nothing(hub: Hub, tiny: dict[str, bytes]) -> None:
-    octavo("pull", "me/Tiny-GGUF:Q4_0")
-    text = octavo("pull", "me/Tiny-GGUF", "--list")
+    octavo_here("pull", "me/Tiny-GGUF:Q4_0")
+    text = octavo_here("pull", "me/Tiny-GGUF", "--list")
     assert (text.returncode, text.stderr) == (0, "")
     assert text.stdout.startswith("me/Tiny-GGUF, ")
     (row,) = (line for line in text.stdout.splitlines() if "Q4_0" in line)
     assert row.endswith("installed")
-    listing = json.loads(octavo("pull", "me/Tiny-GGUF", "--list", "--json", "--context", "1000").stdout)
+    listing = json.loads(octavo_here("pull", "me/Tiny-GGUF", "--list", "--json", "--context", "1000").stdout)
     assert listing["context"] == 1000
     assert [(one["name"], one["files"], one["recommended"]) for one in listing["variants"]] == [
         ("Q4_0", ["Tiny-Q4_0.gguf"], False),
@@ -142,7 +148,7 @@ def test_all_shards_of_a_split_model(hub: Hub, tmp_path: Path) -> None:
     shards = split_gguf(whole, 10)
     names = [f"BF16/Tiny-BF16-0000{number}-of-0000{len(shards)}.gguf" for number in range(1, len(shards) + 1)]
     hub.add("me/Tiny", dict(zip(names, shards, strict=True)))
-    result = octavo("pull", "me/Tiny", "--yes")
+    result = octavo_here("pull", "me/Tiny", "--yes")
     assert f"in {len(shards)} files" in result.stderr
     (model,) = [model for model in Catalogue().models() if model.origin is Origin.PULLED]
     assert (model.name, model.source) == ("Tiny-BF16", "me/Tiny:BF16")
@@ -153,15 +159,15 @@ def test_all_shards_of_a_split_model(hub: Hub, tmp_path: Path) -> None:
 
 def test_a_revision(hub: Hub, tiny: dict[str, bytes]) -> None:
     hub.add("me/Tiny-GGUF", {"Tiny-Q4_0.gguf": tiny["Tiny-F32.gguf"]}, revision="v1")
-    octavo("pull", "me/Tiny-GGUF:Q4_0")
-    result = octavo("pull", "me/Tiny-GGUF", "--revision", "v1", "--json")
+    octavo_here("pull", "me/Tiny-GGUF:Q4_0")
+    result = octavo_here("pull", "me/Tiny-GGUF", "--revision", "v1", "--json")
     answer = json.loads(result.stdout)
     assert (answer["source"], answer["bytes"]) == ("me/Tiny-GGUF@v1:Q4_0", len(tiny["Tiny-F32.gguf"]))
     assert pulled_names() == ["Tiny-Q4_0", "Tiny-Q4_0-2"]
 
 
 def test_more_than_the_memory_holds_is_said_and_done(hub: Hub, tiny: dict[str, bytes]) -> None:
-    result = octavo("pull", "me/Tiny-GGUF:Q4_0", "--context", str(2**31 - 1))
+    result = octavo_here("pull", "me/Tiny-GGUF:Q4_0", "--context", str(2**31 - 1))
     assert result.returncode == 0
     assert "too large" in result.stderr
     assert pulled_names() == ["Tiny-Q4_0"]
@@ -199,7 +205,7 @@ def test_one_sentence_for_what_the_hub_refuses(
 
 def test_offline(hub: Hub, tiny: dict[str, bytes]) -> None:
     offline = {"HF_HUB_OFFLINE": "1"}
-    assert octavo("pull", "me/Tiny-GGUF:Q8_0").returncode == 0
+    assert octavo_here("pull", "me/Tiny-GGUF:Q8_0").returncode == 0
     Catalogue().remove("Tiny-Q8_0")
     hub.forget_requests()
     assert "HF_HUB_OFFLINE" in one_sentence("me/Tiny-GGUF:Q4_0", variables=offline)
@@ -212,20 +218,23 @@ def test_offline(hub: Hub, tiny: dict[str, bytes]) -> None:
 
 def test_what_is_no_gguf_is_not_entered(hub: Hub) -> None:
     hub.add("me/Broken-GGUF", {"m-Q4_0.gguf": b"<html>Not found</html>"})
-    result = octavo("pull", "me/Broken-GGUF")
+    result = octavo_here("pull", "me/Broken-GGUF")
     assert result.returncode == 1
     assert "is not a GGUF file" in result.stderr
     assert pulled_names() == []
 
 
 def test_names_from_the_hub_are_shown_safely(hub: Hub, tiny: dict[str, bytes]) -> None:
-    hub.add("me/Evil-GGUF", {"\x1b[31mred.gguf": tiny["Tiny-Q4_0.gguf"], "\x1b[32mgreen.gguf": b"x"})
-    listing = octavo("pull", "me/Evil-GGUF", "--list")
+    files = {"\x1b[31mred.gguf": tiny["Tiny-Q4_0.gguf"], "a\nb-Q8_0.gguf": tiny["Tiny-Q8_0.gguf"]}
+    hub.add("me/Evil-GGUF", files)
+    listing = octavo_here("pull", "me/Evil-GGUF", "--list")
     assert "␛[31mred" in listing.stdout
-    result = octavo("pull", "me/Evil-GGUF:\x1b[31mred.gguf")
+    result = octavo_here("pull", "me/Evil-GGUF:\x1b[31mred.gguf")
     assert result.returncode == 0
     assert "\x1b" not in listing.stdout + result.stdout + result.stderr
-    assert pulled_names() == ["31mred"]
+    (line,) = octavo_here("pull", "me/Evil-GGUF:Q8_0").stderr.splitlines()
+    assert "Downloading a␊b-Q8_0.gguf: " in line
+    assert pulled_names() == ["31mred", "Evil-Q8_0"]
 
 
 def test_ctrl_c_and_again(hub: Hub, tiny: dict[str, bytes]) -> None:
@@ -244,55 +253,44 @@ def test_ctrl_c_and_again(hub: Hub, tiny: dict[str, bytes]) -> None:
     hub.end_stalls()
     hub.mend()
     hub.forget_requests()
-    assert octavo("pull", "me/Tiny-GGUF:F32").returncode == 0
+    assert octavo_here("pull", "me/Tiny-GGUF:F32").returncode == 0
     assert hub.downloads("Tiny-F32.gguf")[-1].range == "bytes=200000-"
     assert pulled_names() == ["Tiny-F32"]
 
 
 def _partial_bytes() -> int:
-    return max((path.stat().st_size for path in Path(os.environ["HF_HOME"]).rglob("*") if path.is_file()), default=0)
+    blobs = Path(os.environ["HF_HOME"]) / "hub" / "models--me--Tiny-GGUF" / "blobs"
+    return max((path.stat().st_size for path in blobs.glob("*")), default=0)
 
 
-@pytest.mark.parametrize(
-    ("answers", "name"),
-    [
-        (["1"], "Tiny-Q4_0"),
-        (["f32"], "Tiny-F32"),
-        (["Tiny-Q4_0.gguf"], "Tiny-Q4_0"),
-        ([""], "Tiny-Q8_0"),
-        (["4", "Q5_0", "3"], "Tiny-F32"),
-    ],
-)
+@pytest.mark.parametrize(("answers", "name"), [([""], "Tiny-Q8_0"), (["4", "Q5_0", "3"], "Tiny-F32")])
 def test_the_choice_on_a_terminal(hub: Hub, tiny: dict[str, bytes], answers: list[str], name: str) -> None:
-    screen, code = on_a_terminal(answers, "pull", "me/Tiny-GGUF")
+    screen, code = on_a_terminal(["pull", "me/Tiny-GGUF"], "Which one?", answers)
     assert code == 0
     assert screen.count("Which one?") == len(answers)
     assert screen.count("a number from 1 to 3") == len(answers) - 1
     assert pulled_names() == [name]
 
 
+@pytest.mark.parametrize(
+    ("answer", "name"),
+    [("", "Q8_0"), ("1", "Q4_0"), ("3", "F32"), ("f32", "F32"), ("Tiny-Q4_0.gguf", "Q4_0"), ("0", None), ("4", None)],
+)
+def test_what_an_answer_means(hub: Hub, tiny: dict[str, bytes], answer: str, name: str | None) -> None:
+    remote = repository(HubReference("me/Tiny-GGUF"))
+    variants = offered(variants_of(remote.files))
+    offers = offers_of(remote, variants, None, Machine(2**40, 0))
+    if name:
+        assert offer_meant(answer, offers).variant.name == name
+    else:
+        with pytest.raises(click.UsageError, match="a number from 1 to 3"):
+            offer_meant(answer, offers)
+
+
 def test_ctrl_c_at_the_choice(hub: Hub, tiny: dict[str, bytes]) -> None:
-    screen, code = on_a_terminal(["\x03"], "pull", "me/Tiny-GGUF")
+    """The shell's prompt comes on a line of its own."""
+    screen, code = on_a_terminal(["pull", "me/Tiny-GGUF"], "Which one?", ["\x03"])
     assert code == 130
+    assert screen.endswith("^C\r\n\r\n")  # after Enter, one of ours
     assert "Traceback" not in screen
     assert pulled_names() == []
-
-
-def on_a_terminal(answers: list[str], *arguments: str) -> tuple[str, int]:
-    """Run the command on a terminal and answer its questions; returns what the screen showed, and the exit code."""
-    child, terminal = pty.fork()
-    if child == 0:
-        os.chdir(ROOT)
-        os.execve(sys.executable, [sys.executable, "-m", "app", *arguments], environment({"TERM": "xterm"}))
-    screen = b""
-    waiting = list(answers)
-    while True:
-        try:
-            piece = os.read(terminal, 4096)
-        except OSError:  # Linux's way to say that the other side is closed
-            break
-        screen += piece
-        if waiting and screen.count(b"Which one?") > len(answers) - len(waiting) and screen.endswith(b": "):
-            os.write(terminal, waiting.pop(0).encode() + b"\n")
-    os.close(terminal)
-    return screen.decode(), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

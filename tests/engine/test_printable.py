@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.printable import one_line, printable, quoted
+from engine.printable import listed, one_line, printable, quoted
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,10 @@ def test_quoted_is_one_short_line() -> None:
     assert quoted("a\nb\t\x1b") == "'a␊b␉␛'"
     assert quoted("x" * 100, limit=5) == "'xxxx…'"
     assert quoted("12345", limit=5) == "'12345'"
+
+
+def test_a_list_of_names_has_an_end() -> None:
+    assert listed([]) == ""
+    assert listed(["a", "b"], most=2) == "a, b"
+    assert listed(["a", "b", "c"], most=2) == "a, b and 1 more"
+    assert listed(map(str, range(5000)), most=1) == "0 and 4,999 more"

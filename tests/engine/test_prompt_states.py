@@ -149,7 +149,7 @@ def test_the_limit_holds_and_the_oldest_state_goes(load: Load, tiny_model: TinyM
         ask(engine, prompt)
         assert 0 <= engine.kv_stats().bytes_resident - window <= limit
     assert saved_tokens(engine) == 3 * 105
-    assert reused(engine, [prompts[1], prompts[0]]) == [99, 0]
+    assert reused(engine, [prompts[2], prompts[0]]) == [99, 0]  # prompts[1] made room for the cache of prompts[4]
 
 
 def test_a_state_beyond_the_limit_is_not_saved(load: Load, tiny_model: TinyModel) -> None:
@@ -173,20 +173,8 @@ def test_states_count_as_resident_cached_and_reserved(load: Load, tiny_model: Ti
     assert n_a * kv.block_bytes < in_states < n_a * STATE_BYTES_PER_TOKEN + 300
 
 
-def test_a_recurrent_model_goes_on_where_its_chat_was_left(load: Load, tiny_model: TinyModel) -> None:
-    path = tiny_model("mamba", heads=0, heads_kv=0, head_dim=1, **mamba(layers=2, embedding=64))
-    engine = load(path)
-    a, b = chats(system=0)
-    answer_a, answer_b = ask(engine, a)[0], ask(engine, b)[0]
-    next_a, next_b = [*a, *answer_a, *text(5, seed=6)], [*b, *answer_b, *text(5, seed=7)]
-    for prompt, n_reused in ((next_a, len(a) + N_TOKENS - 1), (next_b, len(b) + N_TOKENS - 1), (next_a[:-2], 0)):
-        tokens, stats = ask(engine, prompt)
-        assert stats.reused_tokens == n_reused
-        assert tokens == ask(load(path), prompt)[0]
-
-
-def test_a_model_with_a_window_goes_on_where_its_chat_was_left(load: Load, tiny_model: TinyModel) -> None:
-    path = tiny_model(
+def windowed(tiny_model: TinyModel) -> Path:
+    return tiny_model(
         "cohere2",
         layers=4,
         tied=True,
@@ -194,10 +182,23 @@ def test_a_model_with_a_window_goes_on_where_its_chat_was_left(load: Load, tiny_
         keys={"attention.sliding_window": 64, "attention.layer_norm_epsilon": 1e-5, "logit_scale": 1.0},
         tensors={f"blk.{layer}.ffn_norm.weight": None for layer in range(4)},
     )
+
+
+def recurrent(tiny_model: TinyModel) -> Path:
+    return tiny_model("mamba", heads=0, heads_kv=0, head_dim=1, **mamba(layers=2, embedding=64))
+
+
+@pytest.mark.parametrize("model", [windowed, recurrent])
+def test_a_model_that_cannot_step_back_goes_on_where_its_chat_was_left(
+    load: Load, tiny_model: TinyModel, model: Callable[[TinyModel], Path]
+) -> None:
+    path = model(tiny_model)
     engine = load(path)
     a, b = text(600, seed=1), text(700, seed=2)
-    reused(engine, [a, b])
-    for prompt, n_reused in (([*a, 1, 2], 600), ([*b, 3, 4], 700), ([*a[:300], 5], 0)):
+    answer_a, answer_b = ask(engine, a)[0], ask(engine, b)[0]
+    next_a, next_b = [*a, *answer_a, *text(5, seed=6)], [*b, *answer_b, *text(5, seed=7)]
+    edited_a = [*a[:300], *text(5, seed=8)]
+    for prompt, n_reused in ((next_a, len(a) + N_TOKENS - 1), (next_b, len(b) + N_TOKENS - 1), (edited_a, 0)):
         tokens, stats = ask(engine, prompt)
         assert stats.reused_tokens == n_reused
         assert tokens == ask(load(path), prompt)[0]

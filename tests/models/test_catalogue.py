@@ -68,6 +68,21 @@ def test_what_was_added_is_read_back(data: Path) -> None:
     assert added.n_bytes == 0  # the files are not there
 
 
+def test_a_path_that_is_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes that are not UTF-8, in the name of a file and in that of the folder of the catalogue itself."""
+    monkeypatch.setenv("OCTAVO_DATA_DIR", os.fsdecode(os.fsencode(tmp_path) + b"/d\xe9"))
+    file = Path(os.fsdecode(b"/caf\xe9.gguf"))
+    added = Catalogue().add("café", [file], Origin.LINKED, str(file))
+    assert (added.path, added.source) == (file, "/caf<U+DCE9>.gguf")
+    assert Catalogue().find("CAFÉ") == added
+    Catalogue().note_use(file)
+    (model,) = [model for model in Catalogue().models() if model.origin is Origin.LINKED]
+    assert model.path == file
+    assert model.last_used is not None
+    Catalogue().remove("café")
+    assert link("café", file).last_used is None
+
+
 def test_nothing_is_made_by_reading(data: Path) -> None:
     assert [model.name for model in Catalogue().models()] == [STARTER]
     assert Catalogue().find("anything") is None

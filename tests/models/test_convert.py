@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,12 +15,17 @@ import pytest
 from gguf import GGMLQuantizationType, GGUFReader
 
 from engine.gguf_file import GgufFile
-from models.convert import convert
+from models.convert import Conversion
+from models.errors import ConversionError
+from models.quantize import make_plan
+from models.quantize_plan import Settings
+from models.quantize_types import find_type
 from tests.app.command import ROOT
 from tests.engine.recording import RecordingEngine
 from tests.reference import LlamaDecode
 from tests.tiny_checkpoint import (
     Checkpoint,
+    convert,
     sentencepiece_model,
     write_checkpoint,
     write_empty_safetensors,
@@ -83,7 +89,7 @@ PROMPT = [(7 * i * i + 3 * i) % 256 for i in range(100)]
 
 def made(tmp_path: Path, **options: Any) -> tuple[Checkpoint, Path]:
     checkpoint, out = write_checkpoint(tmp_path / "model", **options), tmp_path / "model.gguf"
-    convert(checkpoint.folder, out, lambda done, total: None)
+    convert(checkpoint.folder, out)
     return checkpoint, out
 
 
@@ -124,7 +130,7 @@ def test_a_tied_output_is_not_written_again(tmp_path: Path) -> None:
     checkpoint = write_checkpoint(tmp_path / "model", config=config)
     repeated = checkpoint.tensors | {"lm_head.weight": checkpoint.tensors["model.embed_tokens.weight"]}
     write_safetensors(checkpoint.folder / "model.safetensors", repeated, "F32")
-    convert(checkpoint.folder, tmp_path / "model.gguf", lambda done, total: None)
+    convert(checkpoint.folder, tmp_path / "model.gguf")
     assert "output.weight" not in GgufFile.open(tmp_path / "model.gguf").tensors
 
 
@@ -132,7 +138,7 @@ def test_it_says_where_the_model_comes_from(tmp_path: Path) -> None:
     folder = tmp_path / "models--someone--Tiny-1B" / "snapshots" / "0123abcd"
     write_checkpoint(folder, dtype="BF16")
     (folder / "README.md").write_text("---\nlicense: apache-2.0\nbase_model: someone/Tiny-Base\n---\n# Tiny\n")
-    convert(folder, tmp_path / "model.gguf", lambda done, total: None)
+    convert(folder, tmp_path / "model.gguf")
     metadata = GgufFile.open(tmp_path / "model.gguf").metadata
     assert metadata["general.name"] == "Tiny-1B"
     assert metadata["general.license"] == "apache-2.0"
@@ -144,7 +150,7 @@ def test_it_says_where_the_model_comes_from(tmp_path: Path) -> None:
 def test_a_readme_that_is_no_yaml_does_no_harm(tmp_path: Path) -> None:
     checkpoint = write_checkpoint(tmp_path / "model")
     (checkpoint.folder / "README.md").write_text("---\nlicense: [\n---\n")
-    convert(checkpoint.folder, tmp_path / "model.gguf", lambda done, total: None)
+    convert(checkpoint.folder, tmp_path / "model.gguf")
     assert "general.license" not in GgufFile.open(tmp_path / "model.gguf").metadata
 
 
@@ -164,37 +170,50 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
     checkpoint, out = write_checkpoint(tmp_path / "model"), tmp_path / "model.gguf"
     with pytest.raises(KeyboardInterrupt):
         convert(checkpoint.folder, out, interrupt)
-    assert not out.exists()
+    assert os.listdir(tmp_path) == ["model"]
 
 
-def in_a_process(folder: Path, out: Path, before: str = "", after: str = "") -> str:
-    """What a process prints that converts, with more to do before and after."""
-    program = f"""
-import sys
-from pathlib import Path
-from models.convert import convert
-from models.errors import ConversionError
-{before}
-try:
-    convert(Path(sys.argv[1]), Path(sys.argv[2]), lambda done, total: None)
-except ConversionError as error:
-    print(error)
-{after}
-"""
-    command = [sys.executable, "-c", program, str(folder), str(out)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout
+def test_all_but_the_weights_comes_first(tmp_path: Path) -> None:
+    """As a file of its full size, from which llama.cpp can tell what quantizing it would do."""
+    checkpoint = write_checkpoint(tmp_path / "model", dtype="F16", config={"rope_scaling": LLAMA_3_ROPE})
+    out = tmp_path / "model.gguf"
+    with Conversion(checkpoint.folder, out) as conversion:
+        outline = GgufFile.open(out)
+        plan = make_plan(out, Settings(find_type("Q8_0"), 1))
+        conversion.fill(lambda done, total: None)
+    whole = GgufFile.open(out)
+    assert (outline.n_bytes, outline.metadata) == (whole.n_bytes, whole.metadata)
+    assert outline.tensors == whole.tensors
+    assert {tensor.name: tensor.before for tensor in plan.tensors} == {
+        tensor.name: tensor.tensor_type.name.lower() for tensor in GGUFReader(out).tensors
+    }
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs a limit on the size of files")
-def test_a_disk_that_fills_up_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("limit", [10_000, 200_000], ids=["in the metadata", "before the weights"])
+def test_a_disk_that_fills_up(tmp_path: Path, limit: int) -> None:
     checkpoint, out = write_checkpoint(tmp_path / "model"), tmp_path / "model.gguf"
-    limit = (
-        "import resource, signal\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))"
-    )
-    assert "model.gguf' cannot be written" in in_a_process(checkpoint.folder, out, before=limit)
-    assert not out.exists()
+    resource = pytest.importorskip("resource")
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, usual[1]))
+    try:
+        with pytest.raises(ConversionError, match=r"model\.gguf\.part' cannot be written \(File too large\)"):
+            convert(checkpoint.folder, out)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert os.listdir(tmp_path) == ["model"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a device that is full")
+def test_a_disk_that_fills_up_under_the_weights(tmp_path: Path) -> None:
+    """numpy reports it without a number."""
+    checkpoint = write_checkpoint(tmp_path / "model")
+    with Conversion(checkpoint.folder, tmp_path / "model.gguf") as conversion:
+        full = os.open("/dev/full", os.O_WRONLY)
+        (stream,) = conversion._writer.fout
+        os.dup2(full, stream.fileno())
+        os.close(full)
+        with pytest.raises(ConversionError, match=r"cannot be written \((the disk is full|No space left on device)\)"):
+            conversion.fill(lambda done, total: None)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of a process's memory from /proc")
@@ -205,7 +224,18 @@ def test_memory_stays_near_the_largest_tensor(tmp_path: Path) -> None:
     values = checkpoint.config | config
     (checkpoint.folder / "config.json").write_text(json.dumps(values))
     write_empty_safetensors(checkpoint.folder / "model.safetensors", values)
-    peak = "peak = lambda: int(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])\nstart = peak()"
-    grown = int(in_a_process(checkpoint.folder, tmp_path / "out.gguf", before=peak, after="print(peak() - start)"))
+    program = f"""
+from pathlib import Path
+from models.convert import Conversion
+
+def peak():
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
+
+start = peak()
+with Conversion(Path({str(checkpoint.folder)!r}), Path({str(tmp_path / "out.gguf")!r})) as conversion:
+    conversion.fill(lambda done, total: None)
+print(peak() - start)
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, cwd=ROOT, check=True)
     assert (tmp_path / "out.gguf").stat().st_size > 110 * 2**20
-    assert grown < 16 * 1024, f"{grown} KiB"
+    assert int(result.stdout) < 16 * 1024

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import Any
 import pytest
 
 from models.checkpoint import checkpoint_files, is_checkpoint
-from models.convert import check_convertible, convert
+from models.convert import Conversion, check_convertible
 from models.errors import ConversionError
 from tests.tiny_checkpoint import (
     Checkpoint,
     byte_level_tokenizer,
+    convert,
     sentencepiece_model,
     write_checkpoint,
     write_safetensors,
@@ -62,6 +64,10 @@ def cut(checkpoint: Checkpoint) -> None:
     (checkpoint.folder / WEIGHTS).write_bytes(data[: len(data) // 2])
 
 
+def long(checkpoint: Checkpoint) -> None:
+    os.truncate(checkpoint.folder / "config.json", 100_000_001)
+
+
 def without(name: str) -> Callable[[Checkpoint], None]:
     def rewrite(checkpoint: Checkpoint) -> None:
         tensors = {key: array for key, array in checkpoint.tensors.items() if key != name}
@@ -90,6 +96,7 @@ REFUSED: dict[str, tuple[Callable[[Checkpoint], None], str]] = {
     ),
     "config is no JSON": (write("config.json", b"{'a': 1}"), "'config.json' is damaged: it is not JSON"),
     "config is a list": (write("config.json", b"[]"), "'config.json' is damaged: it is no JSON object"),
+    "config is too long": (long, "'config.json' is damaged: it has more than 100,000,000 bytes"),
     "config is too deep": (write("config.json", b"[" * 200_000), "'config.json' is damaged"),
     "config is not UTF-8": (write("config.json", b'{"a": "\xff"}'), "'config.json' is damaged: it is not JSON"),
     "no hidden_size": (edit("config.json", hidden_size=...), "'config.json' is damaged: it has no 'hidden_size'"),
@@ -139,6 +146,18 @@ REFUSED: dict[str, tuple[Callable[[Checkpoint], None], str]] = {
         reheader(lambda header: header[NORM].update(data_offsets=[-8, 256])),
         f"does not describe tensor '{NORM}'",
     ),
+    "enormous offsets": (
+        reheader(lambda header: header[NORM].update(data_offsets=[2**64, 2**64 + 256])),
+        f"does not describe tensor '{NORM}'",
+    ),
+    "a shape that takes hours to multiply": (
+        reheader(lambda header: header[NORM].update(shape=[2**40] * 400_000)),
+        f"tensor '{NORM}' has 400,000 dimensions",
+    ),
+    "tensors that overlap": (
+        reheader(lambda header: header[NORM].update(data_offsets=[256, 512])),
+        f"tensors '.*' and '{NORM}' overlap|tensors '{NORM}' and '.*' overlap",
+    ),
     "offsets upside down": (reheader(lambda header: header[NORM].update(data_offsets=[256, 0])), "lies beyond its end"),
     "another size": (reheader(lambda header: header[NORM].update(shape=[63])), f"size of tensor '{NORM}' is not that"),
     "FP8": (
@@ -172,6 +191,10 @@ REFUSED: dict[str, tuple[Callable[[Checkpoint], None], str]] = {
         edit("config.json", architectures=["\x1b[31mRed"]),
         "of the class '␛.31mRed'",
     ),
+    "ends that are lists": (
+        edit("config.json", eos_token_id=[[2], {}]),
+        "does not say which token ends a text",
+    ),
     "no sentencepiece": (write("tokenizer.model", b"\n\xff\xff\xff\xff\x0f"), "it is no sentencepiece model"),
     "sentencepiece cut short": (
         write("tokenizer.model", sentencepiece_model()[:1000]),
@@ -186,9 +209,9 @@ def test_refused(tmp_path: Path, damage: Callable[[Checkpoint], None], message: 
     checkpoint, out = write_checkpoint(tmp_path / "model"), tmp_path / "out.gguf"
     damage(checkpoint)
     with pytest.raises(ConversionError, match=message) as caught:
-        convert(checkpoint.folder, out, lambda done, total: None)
+        convert(checkpoint.folder, out)
     assert str(caught.value).isprintable()
-    assert not out.exists()
+    assert os.listdir(tmp_path) == ["model"]
 
 
 @pytest.mark.parametrize(
@@ -205,14 +228,14 @@ def test_refused_in_several_files(tmp_path: Path, damage: Callable[[Checkpoint],
     checkpoint, out = write_checkpoint(tmp_path / "model", shards=3), tmp_path / "out.gguf"
     damage(checkpoint)
     with pytest.raises(ConversionError, match=message):
-        convert(checkpoint.folder, out, lambda done, total: None)
-    assert not out.exists()
+        convert(checkpoint.folder, out)
+    assert os.listdir(tmp_path) == ["model"]
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     checkpoint = write_checkpoint(tmp_path / "model")
     with pytest.raises(ConversionError, match=r"missing/out.gguf' cannot be written \(No such file or directory\)"):
-        convert(checkpoint.folder, tmp_path / "missing" / "out.gguf", lambda done, total: None)
+        Conversion(checkpoint.folder, tmp_path / "missing" / "out.gguf")
 
 
 @pytest.mark.parametrize("name", ["another class", "longrope", "a merge of three", "quantized by GPTQ"])

@@ -13,7 +13,6 @@ from engine.errors import OctavoError
 from engine.gguf_file import GgufFile
 from engine.messages import ChatMessage
 from engine.tokenizer import Tokenizer
-from models.convert import convert
 from models.errors import ConversionError
 from tests.tiny_checkpoint import (
     BYTE_LEVEL,
@@ -21,6 +20,7 @@ from tests.tiny_checkpoint import (
     PIECES,
     QWEN_2_REGEX,
     byte_level_tokenizer,
+    convert,
     sentencepiece_model,
     split_by,
     write_checkpoint,
@@ -46,7 +46,7 @@ DIGITS = {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_d
 def tokenizer_of(tmp_path: Path, **options: Any) -> tuple[Tokenizer, dict[str, Any]]:
     """The tokenizer of a converted checkpoint, and the file's metadata."""
     checkpoint, out = write_checkpoint(tmp_path / "model", **options), tmp_path / "model.gguf"
-    convert(checkpoint.folder, out, lambda done, total: None)
+    convert(checkpoint.folder, out)
     return Tokenizer(str(out)), dict(GgufFile.open(out).metadata)
 
 
@@ -127,6 +127,20 @@ def test_added_tokens_are_markers_or_text(tmp_path: Path) -> None:
     assert tokenizer.piece(think) == b"<think>"
 
 
+def test_a_number_of_thousands_of_digits_is_no_token(tmp_path: Path) -> None:
+    """Python refuses to read it."""
+    added = {"9" * 5000: {"content": "<beyond>"}, "267": {"content": "<THINK>"}}
+    tokenizer = byte_level_tokenizer()
+    del tokenizer["added_tokens"][2]
+    _, metadata = tokenizer_of(
+        tmp_path,
+        tokenizer=tokenizer,
+        config={"vocab_size": 268},
+        tokenizer_config={"added_tokens_decoder": added},
+    )
+    assert metadata["tokenizer.ggml.tokens"][267] == "<THINK>"
+
+
 def test_rows_without_a_token_become_unused_ones(tmp_path: Path) -> None:
     """Embeddings are often padded to a round number; added tokens without a row are left out."""
     crowded = byte_level_tokenizer()
@@ -187,6 +201,12 @@ def json_from_pieces(**parts: Any) -> dict[str, Any]:
             "merges": [" ".join(pair) for pair in merges],
         },
     } | parts
+
+
+def test_more_pieces_than_any_model_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.sentencepiece.MOST_TOKENS", len(PIECES) - 1)
+    with pytest.raises(ConversionError, match=rf"more than {len(PIECES) - 1} tokens"):
+        tokenizer_of(tmp_path, tokenizer=sentencepiece_model())
 
 
 def test_merges_stand_in_for_scores(tmp_path: Path) -> None:
@@ -255,7 +275,7 @@ def test_tokens_that_end_an_answer(tmp_path: Path) -> None:
     """tokenizer_config.json names the first; generation_config.json has more."""
     checkpoint = write_checkpoint(tmp_path / "model", tokenizer_config={"eos_token": "<|end|>", "pad_token": "<think>"})
     (checkpoint.folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 265, 6]}))
-    convert(checkpoint.folder, tmp_path / "model.gguf", lambda done, total: None)
+    convert(checkpoint.folder, tmp_path / "model.gguf")
     tokenizer = Tokenizer(str(tmp_path / "model.gguf"))
     assert tokenizer.eos_token == "<|end|>"
     assert tokenizer.stop_tokens == {5, 265, 6}
@@ -276,7 +296,7 @@ def test_chat_template(tmp_path: Path, place: str) -> None:
         (checkpoint.folder / "chat_template.jinja").write_text(CHATML)
     if place == "json":
         (checkpoint.folder / "chat_template.json").write_text(json.dumps({"chat_template": CHATML}))
-    convert(checkpoint.folder, tmp_path / "model.gguf", lambda done, total: None)
+    convert(checkpoint.folder, tmp_path / "model.gguf")
     tokenizer = Tokenizer(str(tmp_path / "model.gguf"))
     assert tokenizer.chat_template == (None if place == "none" else CHATML)
     if place == "none":
@@ -289,5 +309,5 @@ def test_chat_template(tmp_path: Path, place: str) -> None:
 def test_tokens_of_tiktoken_under_the_name_of_sentencepiece_are_passed_over(tmp_path: Path) -> None:
     checkpoint = write_checkpoint(tmp_path / "model")
     (checkpoint.folder / "tokenizer.model").write_text("IQ== 0\nIg== 1\n")
-    convert(checkpoint.folder, tmp_path / "model.gguf", lambda done, total: None)
+    convert(checkpoint.folder, tmp_path / "model.gguf")
     assert GgufFile.open(tmp_path / "model.gguf").metadata["tokenizer.ggml.model"] == "gpt2"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 import pytest
 from huggingface_hub import constants, hf_hub_download
 
 from models.errors import HubError
-from models.hub import repository, search
+from models.hub import repository
 from models.hub_cache import cached_paths, is_copy_of
+from models.hub_search import search
 from models.reference import HubReference
+from models.remote_file import RemoteFile
 from tests.hub_server import Hub
 
 QWEN = {"qwen3-Q4_K_M.gguf": b"four", "qwen3-Q8_0.gguf": b"eighteight", "README.md": b"Hello."}
@@ -90,6 +93,33 @@ def test_a_revision(hub: Hub) -> None:
 def test_a_repository_that_is_not_there(hub: Hub, name: str) -> None:
     with pytest.raises(HubError, match=r"has no repository|cannot be the name"):
         repository(HubReference(name))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *("null", "[1]", "{}", '{"id": "me/m"}', '{"id": "me/m", "sha": "1", "siblings": "x"}', "{", "<html>"),
+        *('{"id": "me/m", "sha": "1", "siblings": [{"rfilename": 5}]}', '{"id": "me/m", "sha": "1", "gguf": 5}'),
+        '{"id": "me/m", "sha": "1", "lastModified": "yesterday"}',
+    ],
+)
+def test_what_answers_is_not_the_hub(hub: Hub, answer: str) -> None:
+    hub.answer_all = answer
+    for ask in (lambda: search(["x"], 5), lambda: repository(HubReference("me/m"))):
+        with pytest.raises(HubError, match="is not the hub: check HF_ENDPOINT"):
+            ask()
+
+
+def test_files_that_would_lead_out_of_the_cache_are_not_there(hub: Hub) -> None:
+    outside = ("../a.gguf", "a/../../b.gguf", "/etc/c.gguf", "a\\..\\d.gguf", "C:e.gguf", "a/C:/f.gguf")
+    hub.add("me/m-GGUF", QWEN | dict.fromkeys(outside, b"x") | {"sub/..g.gguf": b"x"})
+    names = [file.name for file in repository(HubReference("me/m-GGUF")).files]
+    assert names == [*QWEN, "sub/..g.gguf"]
+
+
+def test_a_size_that_is_none(hub: Hub) -> None:
+    hub.answer_all = json.dumps({"id": "me/m", "sha": "1", "siblings": [{"rfilename": "a.gguf", "size": -5}]})
+    assert repository(HubReference("me/m")).files == (RemoteFile("a.gguf", 0, None),)
 
 
 def test_offline_the_cache_answers(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,15 @@ def test_a_gated_repository_says_where_to_ask(hub: Hub, monkeypatch: pytest.Monk
         fetch()
 
 
+@pytest.mark.parametrize("token", ["hf_ü", "hf_\x01"])
+def test_a_token_that_cannot_be_sent(hub: Hub, monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+    hub.add("u/m-GGUF", {"m.gguf": b"m"})
+    monkeypatch.setenv("HF_TOKEN", token)
+    with pytest.raises(HubError, match=r"^HF_TOKEN, or .* has characters that no token has"):
+        ask()
+    assert hub.requests == []
+
+
 def test_a_missing_repository(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HubError, match="no repository 'u/none', or it is private: check the name, or set HF_TOKEN"):
         ask("u/none")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from gguf import GGUFReader, GGUFWriter
 
 from models.errors import QuantizeError
 from models.imatrix import read_imatrix
-from models.quantize import check_settings, make_plan, validate, write_file
+from models.quantize import check_settings, validate
 from models.quantize_plan import DryRun, Settings, Write
 from models.quantize_process import QuantizeProcess
 from models.quantize_types import FILE_TYPES, FileType, find_type
@@ -61,6 +62,11 @@ def test_the_old_format(tmp_path: Path) -> None:
     assert {name: values.tolist() for name, values in read.items()} == {"a": [1, 3], "b": [5]}
 
 
+def test_nothing_at_all(tmp_path: Path) -> None:
+    with pytest.raises(QuantizeError, match="has no entries"):
+        read_imatrix(write_old(tmp_path / "imatrix.dat", {}))
+
+
 @pytest.mark.parametrize("length", [0, 3, 4, 9, 13, 20, 24])
 def test_an_old_file_that_is_cut(tmp_path: Path, length: int) -> None:
     path = write_old(tmp_path / "imatrix.dat", {"ab": (2, np.array([2.0, 6.0]))})
@@ -71,13 +77,23 @@ def test_an_old_file_that_is_cut(tmp_path: Path, length: int) -> None:
 
 def test_other_files(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("no matrix at all, but a text of some length")
-    with pytest.raises(QuantizeError, match="impossible count"):
+    with pytest.raises(QuantizeError, match="of another kind"):
         read_imatrix(tmp_path / "text.txt")
     with pytest.raises(QuantizeError, match="of another kind"):
         read_imatrix(write_tiny(tmp_path / "model.gguf"))
-    sums = {"a.weight": (np.array([[np.inf, 1.0]]), np.array([1]))}
-    with pytest.raises(QuantizeError, match="no numbers"):
-        read_imatrix(write_gguf(tmp_path / "imatrix.gguf", sums))
+    for value in (np.inf, np.nan, -1.0):
+        sums = {"a.weight": (np.array([[value, 1.0]]), np.array([1]))}
+        with pytest.raises(QuantizeError, match="no means of squares"):
+            read_imatrix(write_gguf(tmp_path / "imatrix.gguf", sums))
+
+
+def test_a_large_file_of_another_kind_is_not_read(tmp_path: Path) -> None:
+    """Such as a model in another format, given by mistake; this one is of a terabyte."""
+    path = tmp_path / "model.bin"
+    path.write_bytes(struct.pack("<iii", 2**20, 2**30, 7))
+    os.truncate(path, 2**40)
+    with pytest.raises(QuantizeError, match="of another kind"):
+        read_imatrix(path)
 
 
 @pytest.fixture(scope="module")
@@ -119,8 +135,8 @@ def test_types_that_need_one(
     check_settings(settings)
     out = tmp_path / "out.gguf"
     plan = process.run(DryRun(source, settings))
-    if file_type.name.startswith("IQ1"):
-        return  # the tables of these alone take four seconds
+    if file_type.name not in ("Q2_K_S", "IQ2_XXS", "IQ2_XS"):
+        return  # the tables of the others take seconds to compute
     process.run(Write(source, out, settings, 0))
     validate(out, plan)
     fields = GGUFReader(out).fields
@@ -128,30 +144,40 @@ def test_types_that_need_one(
     assert fields["quantize.imatrix.entries_count"].contents() == 7
 
 
-def test_importances_change_the_result(source: Path, imatrix: Path, tmp_path: Path) -> None:
+def test_importances_change_the_result(source: Path, imatrix: Path, tmp_path: Path, process: QuantizeProcess) -> None:
     files = []
     for matrix in (None, imatrix):
-        settings = _settings("Q4_K_S", imatrix=matrix)
         files.append(tmp_path / f"{len(files)}.gguf")
-        write_file(source, files[-1], settings, make_plan(source, settings), lambda _: None)
+        process.run(Write(source, files[-1], _settings("Q4_K_S", imatrix=matrix), 0))
     without, with_them = ({tensor.name: tensor.data for tensor in GGUFReader(file).tensors} for file in files)
     differing = {name for name in without if not np.array_equal(without[name], with_them[name])}
     assert differing == {name for name in without if name.startswith("blk.") and "norm" not in name}
 
 
-def test_importances_of_another_model(source: Path, tmp_path: Path) -> None:
+def test_importances_of_another_model(source: Path, tmp_path: Path, process: QuantizeProcess) -> None:
     names = write_old(tmp_path / "names.dat", {"blk.99.attn_q.weight": (1, np.ones(256))})
     with pytest.raises(QuantizeError, match="names none of the model's tensors"):
-        make_plan(source, _settings("IQ2_M", imatrix=names))
-    shapes = write_old(tmp_path / "shapes.dat", {"blk.0.attn_q.weight": (1, np.ones(300))})
-    with pytest.raises(QuantizeError, match=r"300 values for 'blk\.0\.attn_q\.weight', whose rows have 256"):
-        make_plan(source, _settings("IQ2_M", imatrix=shapes))
+        process.run(DryRun(source, _settings("IQ2_M", imatrix=names)))
+    for n in (300, 512):  # llama.cpp would stop in the middle of writing
+        shapes = write_old(tmp_path / "shapes.dat", {"blk.0.attn_q.weight": (1, np.ones(n))})
+        with pytest.raises(QuantizeError, match=rf"{n} values for 'blk\.0\.attn_q\.weight', whose rows have 256"):
+            process.run(DryRun(source, _settings("IQ2_M", imatrix=shapes)))
 
 
-def test_importances_that_are_missing(source: Path, imatrix: Path, tmp_path: Path) -> None:
+def test_importances_that_are_missing(source: Path, imatrix: Path, tmp_path: Path, process: QuantizeProcess) -> None:
     """Found before anything is written, where llama.cpp would stop in the middle, or with its whole process."""
     few = write_old(tmp_path / "few.dat", {"blk.0.attn_q.weight": (1, np.ones(256))})
     with pytest.raises(QuantizeError, match=r"would become garbage .* 'blk\.0\."):
-        make_plan(source, _settings("IQ2_M", imatrix=few))
+        process.run(DryRun(source, _settings("IQ2_M", imatrix=few)))
     with pytest.raises(QuantizeError, match=r"'token_embd\.weight' as iq1_s|'output\.weight' as iq1_s"):
-        make_plan(source, _settings("IQ1_S", imatrix=imatrix, pure=True))
+        process.run(DryRun(source, _settings("IQ1_S", imatrix=imatrix, pure=True)))
+
+
+def test_a_long_name_is_cut_where_a_character_ends(source: Path, imatrix: Path, process: QuantizeProcess) -> None:
+    named = imatrix.with_name(os.fsdecode(b"\xff" + "é".encode() * 100))
+    os.link(imatrix, named)
+    out = imatrix.with_name("named.gguf")
+    process.run(Write(source, out, _settings("Q4_0", imatrix=named), 0))
+    name = GGUFReader(out).fields["quantize.imatrix.file"].contents()
+    assert name.startswith("<U+DCFF>éé")
+    assert 0 < 127 - len(name.encode()) < 2

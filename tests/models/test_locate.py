@@ -9,7 +9,7 @@ import pytest
 
 from engine.errors import ModelFileError
 from models.catalogue import Catalogue, Origin
-from models.folders import data_folder, models_folder
+from models.folders import models_folder
 from models.locate import locate
 
 
@@ -63,17 +63,22 @@ def test_what_is_not_there(folder: Path, name: str) -> None:
         locate(name)
 
 
+def test_a_name_without_characters(folder: Path) -> None:
+    with pytest.raises(ModelFileError, match="name of a model is empty"):
+        locate("")
+
+
+def test_of_many_models_some_are_named(folder: Path) -> None:
+    for number in range(100):
+        (folder / f"many-{number}.gguf").touch()
+    with pytest.raises(ModelFileError, match=r" and 83 more\.$"):
+        locate("none")
+
+
 def test_the_home_folder_is_expanded(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "mine.gguf").touch()
     assert locate("~/mine.gguf") == tmp_path / "mine.gguf"
-
-
-def test_the_data_folder_is_moved_by_its_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("OCTAVO_DATA_DIR", raising=False)
-    assert "octavo" in str(data_folder()).lower()
-    monkeypatch.setenv("OCTAVO_DATA_DIR", str(tmp_path / "elsewhere"))
-    assert data_folder() == tmp_path / "elsewhere"
 
 
 def pulled(folder: Path, *sources: str) -> None:
@@ -120,7 +125,7 @@ def test_what_may_be_on_the_hub(folder: Path, name: str, reference: str) -> None
         locate(name)
 
 
-@pytest.mark.parametrize("name", ["models/llama.gguf", "./a/b", "../b.gguf", "/tmp/b", "a/b/c.gguf"])
+@pytest.mark.parametrize("name", ["models/llama.gguf", "./a/b", "../b.gguf", "../b", "/tmp/b", "a/b/c.gguf", "a/-b"])
 def test_paths_are_not_taken_for_names_on_the_hub(folder: Path, name: str) -> None:
     with pytest.raises(ModelFileError, match=r"^There is no model file "):
         locate(name)

@@ -112,6 +112,18 @@ def test_the_header_is_read_once_a_model(hub: Hub, remote: RemoteRepository) -> 
     assert len([request for request in hub.requests if request.host == "cdn"]) == 1
 
 
+def test_of_a_collection_of_models_some_headers_are_read(hub: Hub, tiny_model: Callable[..., Path]) -> None:
+    model = tiny_model()
+    hub.add("me/many", {f"model{number:02}-Q4_0.gguf": model for number in range(40)})
+    remote = repository(HubReference("me/many"))
+    hub.forget_requests()
+    found = offers_of(remote, variants_of(remote.files), None, Machine(2**40, 0))
+    assert len([request for request in hub.requests if request.host == "cdn"]) == 24
+    assert not found.has_kv
+    assert len({offer.needed for offer in found.offers[:24]}) == 1
+    assert found.offers[0].needed > found.offers[-1].needed
+
+
 def test_the_parameters_are_those_of_one_of_several_models(hub: Hub, tiny_model: Callable[..., Path]) -> None:
     hub.add("me/two", {"a-Q4_0.gguf": tiny_model(), "b-Q4_0.gguf": tiny_model()}, gguf={"total": 50_000})
     remote = repository(HubReference("me/two"))

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from engine.tokenizer import Tokenizer
-from models.quality import N_TOKENS, Differences
+from models.errors import QuantizeError
+from models.quality import N_TOKENS, Differences, compare
 from models.quality_text import TEXT
 from models.quantize import measure_quality
+from models.quantize_plan import Compare
 from tests.reference import F16, LlamaDecode
 from tests.tiny_gguf import write_tiny
 
@@ -44,7 +46,25 @@ def test_large_logits_do_not_overflow() -> None:
     assert differences.result()[:4] == (1.0, 1.0, 0.0, 1.0)
 
 
-def test_two_files_in_a_process_of_their_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", [np.nan, np.inf, 5000.0])
+def test_predictions_that_cannot_be_compared(value: float) -> None:
+    """Of a damaged model: e^5000 is no number either."""
+    source, made = np.zeros((1, 3), np.float32), np.array([[0, value, 0]], np.float32)
+    differences = Differences()
+    with np.errstate(invalid="ignore"):
+        differences.add(source, made, [0])
+    with pytest.raises(QuantizeError, match="of the quantized model cannot be compared"):
+        differences.result()
+
+
+def test_weights_need_not_fit_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is what models are quantized for."""
+    path = write_tiny(tmp_path / "tiny.gguf", ff=128, context=64, tokenizer="gpt2")
+    monkeypatch.setattr("engine.llama_context.available_memory", lambda: path.stat().st_size // 2)
+    assert compare(Compare(path, path, 1), lambda _: None).n_predictions == 63
+
+
+def test_two_files_in_a_process_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against llama_decode of the same tokens in this process."""
     paths = [
         write_tiny(tmp_path / f"{kind}.gguf", ff=128, context=600, tokenizer="gpt2", weight_type=kind)
@@ -66,7 +86,9 @@ def test_two_files_in_a_process_of_their_own(tmp_path: Path) -> None:
     assert result.made_perplexity == pytest.approx(np.exp(-np.log(q[places]).mean()), rel=0.02)
     assert result.divergence == pytest.approx(np.sum(p * np.log(p / q), axis=1).mean(), rel=0.1)
     assert 0 < result.agreement < 1
-    assert [step.done for step in steps] == list(range(0, N_TOKENS, 64))
-    same = measure_quality(paths[0], paths[0], 1, lambda _: None)
+    assert steps == [(0, N_TOKENS, "predictions")]
+    monkeypatch.setattr("models.quality._LOGITS", 100 * 4 * tokenizer.n_vocab)
+    same = compare(Compare(paths[0], paths[0], 1), steps.append)
+    assert [step.done for step in steps[1:]] == list(range(0, N_TOKENS, 100))
     assert (same.divergence, same.agreement) == (0.0, 1.0)
     assert same.made_perplexity == same.source_perplexity

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from gguf import GGUFReader, GGUFWriter
 from engine.config import EngineConfig
 from engine.contiguous import ContiguousEngine
 from engine.gguf_file import GgufFile
+from engine.native import llama
 from engine.sequence import Request, SamplingParams, TokenEvent
 from models.errors import QuantizeError
 from models.part_file import PartFile
@@ -142,11 +144,11 @@ def test_fallbacks_are_those_in_the_file(name: str, odd_source: Path, folder: Pa
         allow(plan, settings(name), out, strict=True)
 
 
-def test_fallbacks_in_words(odd_source: Path) -> None:
-    plan = make_plan(odd_source, settings("Q4_K_M"))
+def test_fallbacks_in_words(odd_source: Path, process: QuantizeProcess) -> None:
+    plan = process.run(DryRun(odd_source, settings("Q4_K_M")))
     assert 0.5 < plan.fallback_share < 1
     assert "rows of 96 weights" in describe_fallbacks(plan)
-    again = make_plan(odd_source, settings("Q4_0"))
+    again = process.run(DryRun(odd_source, settings("Q4_0")))
     assert describe_fallbacks(again).startswith("1 of 21 tensors (")
     assert describe_fallbacks(again).endswith("(1 q8_0)")
 
@@ -160,10 +162,22 @@ def test_pure_and_chosen_types(source: Path, process: QuantizeProcess) -> None:
     assert plan.fallbacks == ()
 
 
-def test_a_chosen_type_that_does_not_fit(odd_source: Path, process: QuantizeProcess) -> None:
+def test_a_chosen_type_that_does_not_fit(odd_source: Path, tmp_path: Path, process: QuantizeProcess) -> None:
     """llama.cpp itself would write a file that cannot be read."""
     with pytest.raises(QuantizeError, match=r"output\.weight have 96 weights.*256 that q6_K.*--output-type"):
         process.run(DryRun(odd_source, settings("Q8_0", output_type="q6_K")))
+    layered = {"per_layer_token_embd.weight": np.ones((8, 96))}
+    path = write_tiny(tmp_path / "layered.gguf", embedding=256, tensors=layered)
+    with pytest.raises(QuantizeError, match=r"per_layer_token_embd\.weight have 96 weights.*--embedding-type"):
+        process.run(DryRun(path, settings("Q8_0", embedding_type="q6_K")))
+
+
+def test_a_chosen_type_that_would_be_ignored(tmp_path: Path, process: QuantizeProcess) -> None:
+    tied = write_tiny(tmp_path / "tied.gguf", tied=True)
+    with pytest.raises(QuantizeError, match="--embedding-type instead of --output-type"):
+        process.run(DryRun(tied, settings("F16", output_type="q8_0")))
+    plan = process.run(DryRun(tied, settings("F16", embedding_type="q8_0")))
+    assert {tensor.name: tensor.after for tensor in plan.tensors}["token_embd.weight"] == "q8_0"
 
 
 def test_what_llama_cpp_has_no_substitute_for(odd_source: Path, process: QuantizeProcess) -> None:
@@ -171,19 +185,21 @@ def test_what_llama_cpp_has_no_substitute_for(odd_source: Path, process: Quantiz
         process.run(DryRun(odd_source, settings("Q1_0")))
 
 
-def test_a_quantized_source_needs_leave(folder: Path) -> None:
+def test_a_quantized_source_needs_leave(folder: Path, process: QuantizeProcess) -> None:
     quantized = write_tiny(folder / "again.gguf", embedding=256, ff=256, weight_type="Q8_0")
-    plan = make_plan(quantized, settings("Q4_K_M"))
+    plan = process.run(DryRun(quantized, settings("Q4_K_M")))
     with pytest.raises(QuantizeError, match=r"16 q8_0 .* --allow-requantize") as raised:
         allow(plan, settings("Q4_K_M"), folder / "out.gguf")
     assert "loses more" in str(raised.value)
     allow(plan, settings("Q4_K_M"), folder / "out.gguf", allow_requantize=True)
-    with pytest.raises(QuantizeError, match="nothing would change"):
-        allow(make_plan(quantized, settings("Q8_0")), settings("Q8_0"), folder / "out.gguf")
+    with pytest.raises(QuantizeError, match="No tensor of the source would change"):
+        allow(process.run(DryRun(quantized, settings("Q8_0"))), settings("Q8_0"), folder / "out.gguf")
 
 
-def test_a_disk_that_is_too_small(source: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = make_plan(source, settings("Q8_0"))
+def test_a_disk_that_is_too_small(
+    source: Path, folder: Path, process: QuantizeProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = process.run(DryRun(source, settings("Q8_0")))
     monkeypatch.setattr("models.quantize.free_disk", lambda _out: plan.bytes_after - 1)
     with pytest.raises(QuantizeError, match="make room"):
         allow(plan, settings("Q8_0"), folder / "out.gguf")
@@ -200,12 +216,12 @@ def test_the_source_is_not_the_output(source: Path, folder: Path) -> None:
         check_output(source, folder / "none" / "out.gguf")
 
 
-def test_an_alignment_of_its_own(folder: Path) -> None:
+def test_an_alignment_of_its_own(folder: Path, process: QuantizeProcess) -> None:
     """llama.cpp aligns to 32 and would leave the source's word for it in the metadata: an unreadable file."""
     odd = write_aligned(folder / "aligned.gguf", write_tiny(folder / "plain.gguf", ff=128, vocab=99), 256)
     assert GgufFile.open(odd).metadata["general.alignment"] == 256
     out = folder / "aligned-Q8_0.gguf"
-    write_file(odd, out, settings("Q8_0"), make_plan(odd, settings("Q8_0")), lambda _: None)
+    process.run(Write(odd, out, settings("Q8_0"), 0))
     with LlamaDecode(odd) as before, LlamaDecode(out) as after:
         expected, rows = before.decode(PROMPT), after.decode(PROMPT)
     assert np.mean((rows - expected) ** 2) <= _NEAR * np.mean(expected**2)
@@ -228,31 +244,37 @@ def write_aligned(path: Path, model: Path, alignment: int) -> Path:
     return path
 
 
-def test_a_split_source_becomes_one_file(source: Path, folder: Path) -> None:
+def test_a_split_source_becomes_one_file(source: Path, folder: Path, process: QuantizeProcess) -> None:
     whole, joined = folder / "whole.gguf", folder / "joined.gguf"
-    plan = make_plan(source, settings("Q4_K_M"))
-    write_file(source, whole, settings("Q4_K_M"), plan, lambda _: None)
+    plan = process.run(DryRun(source, settings("Q4_K_M")))
+    process.run(Write(source, whole, settings("Q4_K_M"), 0))
     shards = split_gguf(source, 15)
-    split_plan = make_plan(shards[0], settings("Q4_K_M"))
+    split_plan = process.run(DryRun(shards[0], settings("Q4_K_M")))
     assert {tensor.name: tensor for tensor in split_plan.tensors} == {tensor.name: tensor for tensor in plan.tensors}
-    write_file(shards[0], joined, settings("Q4_K_M"), split_plan, lambda _: None)
+    process.run(Write(shards[0], joined, settings("Q4_K_M"), 0))
     one, other = GGUFReader(whole), GGUFReader(joined)
     assert not any(name.startswith("split.") for name in other.fields)
     data = {tensor.name: tensor.data for tensor in one.tensors}
     assert all(np.array_equal(tensor.data, data[tensor.name]) for tensor in other.tensors)
 
 
-def test_small_pieces_make_the_same_file(source: Path, folder: Path, process: QuantizeProcess) -> None:
-    one, other = folder / "one.gguf", folder / "other.gguf"
-    process.run(Write(source, one, settings("Q4_K_M"), 0))
-    process.run(Write(source, other, settings("Q4_K_M"), 10_000))
-    assert one.read_bytes() == other.read_bytes()
+@pytest.mark.parametrize("name", ["Q4_K_M", "IQ4_XS", "Q8_0"])
+def test_the_file_is_the_one_that_llama_cpp_makes_by_itself(
+    name: str, source: Path, folder: Path, process: QuantizeProcess
+) -> None:
+    """In whatever pieces it is made."""
+    direct, pieces = folder / "direct.gguf", folder / "pieces.gguf"
+    params = llama.llama_model_quantize_default_params()
+    params.ftype = find_type(name).ftype
+    assert llama.llama_model_quantize(os.fsencode(source), os.fsencode(direct), ctypes.byref(params)) == 0
+    process.run(Write(source, pieces, settings(name), 10_000))
+    assert pieces.read_bytes() == direct.read_bytes()
 
 
-def test_progress_is_by_tensor(source: Path, folder: Path) -> None:
+def test_progress_is_by_tensor(source: Path, folder: Path, process: QuantizeProcess) -> None:
     steps: list[Step] = []
-    plan = make_plan(source, settings("Q8_0"))
-    write_file(source, folder / "steps.gguf", settings("Q8_0"), plan, steps.append)
+    plan = process.run(DryRun(source, settings("Q8_0")))
+    process.run(Write(source, folder / "steps.gguf", settings("Q8_0"), 0), steps.append)
     assert [step.done for step in steps] == list(range(len(plan.tensors)))
     assert {step.name for step in steps} == {tensor.name for tensor in plan.tensors}
     assert {step.total for step in steps} == {len(plan.tensors)}
@@ -277,16 +299,14 @@ def test_an_earlier_output_outlives_a_failure(source: Path, tmp_path: Path) -> N
     validate(out, plan)
 
 
-def test_a_process_that_is_killed(source: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.gguf"
+@pytest.mark.parametrize(
+    ("number", "cause"), [(signal.SIGKILL, "memory ran out"), (signal.SIGBUS, "cut short meanwhile")]
+)
+def test_a_process_that_is_killed(source: Path, number: signal.Signals, cause: str) -> None:
     with QuantizeProcess() as process:
-
-        def kill(step: Step) -> None:
-            if step.done == 3:
-                os.kill(process._process.pid, signal.SIGKILL)
-
-        with pytest.raises(QuantizeError, match=r"ended by SIGKILL, perhaps because memory ran out"):
-            process.run(Write(source, out, settings("Q8_0"), 0), kill)
+        os.kill(process._process.pid, number)
+        with pytest.raises(QuantizeError, match=f"ended by {number.name}, perhaps because .*{cause}.*; nothing was"):
+            process.run(DryRun(source, settings("Q8_0")))
 
 
 def test_a_failed_check_of_native_code(tmp_path: Path) -> None:
@@ -298,23 +318,23 @@ def test_a_failed_check_of_native_code(tmp_path: Path) -> None:
     assert "GGML_ASSERT" in details
 
 
-def test_what_is_written_is_read_back(source: Path, tmp_path: Path) -> None:
-    plan = make_plan(source, settings("Q8_0"))
+def test_what_is_written_is_read_back(source: Path, tmp_path: Path, process: QuantizeProcess) -> None:
+    plan = process.run(DryRun(source, settings("Q8_0")))
     out = tmp_path / "out.gguf"
-    write_file(source, out, settings("Q8_0"), plan, lambda _: None)
+    process.run(Write(source, out, settings("Q8_0"), 0))
     with pytest.raises(QuantizeError, match="differs from its own plan in 30 tensors"):
-        validate(out, make_plan(source, settings("Q4_0", pure=True)))
+        validate(out, process.run(DryRun(source, settings("Q4_0", pure=True))))
     os.truncate(out, out.stat().st_size - 100)
     with pytest.raises(QuantizeError, match="cannot be read"):
         validate(out, plan)
 
 
-def test_a_converted_file_that_needs_no_change_is_kept(source: Path, tmp_path: Path) -> None:
-    plan = make_plan(source, settings("F16"))
+def test_a_converted_file_that_needs_no_change_is_kept(source: Path, tmp_path: Path, process: QuantizeProcess) -> None:
+    plan = process.run(DryRun(source, settings("F16")))
     assert not plan.changes
     allow(plan, settings("F16"), tmp_path / "out.gguf", is_converted=True)
-    with PartFile(tmp_path / "converted.gguf", replaces=True) as part:
+    with PartFile(tmp_path / "out.gguf", replaces=True, stage=".converted") as part:
         part.part.write_bytes(source.read_bytes())
-        keep_converted(part, tmp_path / "out.gguf", plan)
+        keep_converted(part, plan)
     assert os.listdir(tmp_path) == ["out.gguf"]
     assert (tmp_path / "out.gguf").read_bytes() == source.read_bytes()

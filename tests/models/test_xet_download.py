@@ -92,7 +92,7 @@ def test_http_continues_where_xet_lacks_the_file(xet_hub: Hub) -> None:
 def test_a_silent_xet_server_does_not_keep_ctrl_c_away(xet_hub: Hub) -> None:
     xet_hub.xet_endpoint = xet_hub.endpoint
     xet_hub.fail("/reconstructions/", silent=True, times=None)
-    script = f"from models.download import *; from models.remote_file import *; download('u/m-GGUF', 'main', [RemoteFile{tuple(FILE)}], print)"
+    script = f"from models.download import *; download('u/m-GGUF', 'main', [RemoteFile{tuple(FILE)}], print)"
     with subprocess.Popen(
         [sys.executable, "-c", script],
         stdout=subprocess.DEVNULL,

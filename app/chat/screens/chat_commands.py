@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Awaitable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.chat.attachments import message_text
@@ -15,41 +15,31 @@ from app.chat.draft import Draft
 from app.chat.errors import ComposeError
 from app.chat.export import free_path, to_json, to_markdown, write_export
 from app.chat.files import quoted_path
-from app.chat.markdown_text import code_blocks
 from app.chat.message_texts import CONTINUABLE
-from app.chat.model_choices import model_choices
 from app.chat.screens.picker import PickerScreen
-from app.chat.screens.settings import SettingsScreen
-from app.chat.settings import ChatSettings
-from app.chat.slash import DEFAULT, Invocation, Known, SlashCommand, as_text, parse
-from app.chat.thinking import parts
-from app.chat.widgets.composer import Composer
-from app.chat.widgets.copying import copy_text
+from app.chat.screens.setting_commands import SettingCommands
+from app.chat.slash import Invocation, Known, SlashCommand, as_text, parse
 from app.chat.widgets.sidebar import Sidebar
-from app.chat.widgets.transcript import Transcript
 from engine.errors import OctavoError
 from engine.messages import Role
-from engine.printable import one_line, quoted
+from engine.printable import quoted
 from models.catalogue import Catalogue
-from models.locate import locate
 
 if TYPE_CHECKING:
-    from app.chat.app import ChatApp
     from app.chat.screens.chat import ChatScreen
 
-_THINKING = {"on": True, "off": False, "auto": None}
 
-
-class ChatCommands:
-    """Acts on the chat that a screen shows. All methods but `submit` may raise OctavoError, and change nothing then."""
+class ChatCommands(SettingCommands):
+    """All that can be sent. All methods but `submit` may raise OctavoError, and change nothing then."""
 
     def __init__(self, screen: ChatScreen) -> None:
-        self._screen = screen
-        self._session = screen.session
+        super().__init__(screen)
         self.known = Known(models=_installed, titles=self._titles, settings=lambda: screen.chat.settings)
 
     async def submit(self, draft: Draft) -> None:
         """Send what was written, or carry it out; it goes back to the composer if that fails."""
+        if draft.editing not in (None, *self._screen.chat.conversation.messages):
+            draft = replace(draft, editing=None)  # deleted meanwhile: what was written is a message of its own
         try:
             invocation = parse(draft.text)
             if invocation is not None:
@@ -82,82 +72,6 @@ class ChatCommands:
         else:
             self._session.send(self._screen.chat, text)
             self._composer.rename_chat(self._screen.chat.chat_id)
-
-    # --- models and settings ---
-
-    def choose_model(self, name: str = "") -> None:
-        """Take a model for this chat, or choose one from a list."""
-        if name:
-            self._use_model(name)
-            return
-        picker = PickerScreen(
-            "Model of this chat",
-            model_choices,
-            current=self._model_in_use(),
-            empty="No models are installed: 'octavo pull USER/REPO' downloads one.",
-        )
-        self._screen.app.push_screen(picker, self._use_chosen)
-
-    def _model_in_use(self) -> str | None:
-        with contextlib.suppress(OctavoError):
-            path = locate(self._screen.chat.settings.model)
-            return next((model.name for model in Catalogue().models() if model.path == path), None)
-        return None
-
-    def _use_chosen(self, name: str | None) -> None:
-        if name is not None:
-            with self._screen.telling():
-                self._use_model(name)
-
-    def _use_model(self, name: str) -> None:
-        self.apply(replace(self._screen.chat.settings, model=name))
-
-    def apply(self, settings: ChatSettings) -> None:
-        """Let this chat have other settings, and load what they ask for."""
-        if settings.model != self._screen.chat.settings.model:
-            locate(settings.model)
-        self._session.change_settings(self._screen.chat, settings)
-        self._session.prepare(self._screen.chat)
-
-    def set(self, argument: str = "") -> None:
-        """Change a setting, tell its value, or show all."""
-        name, _, text = argument.partition(" ")
-        settings, text = self._screen.chat.settings, text.strip()
-        if not name:
-            self._show_settings()
-            return
-        changed = settings.with_text(name, "" if text == DEFAULT else text)
-        if text:
-            self.apply(changed)
-        value = getattr(self._screen.chat.settings, name)
-        self._tell(f"{name} is {'the default' if value is None else one_line(str(value))}.")
-
-    def _show_settings(self) -> None:
-        app: ChatApp = self._screen.app  # type: ignore[assignment]
-
-        def save_defaults(settings: ChatSettings) -> None:
-            app.change_settings(replace(app.settings, chat=settings))
-
-        chat, defaults = self._screen.chat.settings, self._session.defaults
-        app.push_screen(SettingsScreen(chat, self.apply, defaults, save_defaults))
-
-    def set_system(self, text: str) -> None:
-        """Set the system prompt, or put it into the composer to be edited."""
-        settings = self._screen.chat.settings
-        if text:
-            self.apply(replace(settings, system=text))
-            self._tell("The system prompt holds from the next reply on; '/set system default' takes it away.")
-        elif settings.system:
-            self._composer.put(f"/system {settings.system}")
-        else:
-            raise ComposeError("This chat has no system prompt: write one after /system.")
-
-    def think(self, word: str) -> None:
-        """Let a reasoning model think, or not, or as it likes."""
-        if word.lower() not in _THINKING:
-            raise ComposeError(f"/think cannot be {quoted(word, 40)}: give on, off or auto.")
-        self.apply(replace(self._screen.chat.settings, thinking=_THINKING[word.lower()]))
-        self._tell(f"Thinking is {word.lower()} from the next reply on.")
 
     # --- messages ---
 
@@ -200,26 +114,24 @@ class ChatCommands:
             raise ComposeError(f"/branch cannot go to {quoted(word, 40)}: give next or prev, or nothing for a list.")
         if not self._session.switch(self._screen.chat, message.id, offset):
             raise ComposeError(f"There is no {'later' if offset > 0 else 'earlier'} branch here.")
-        await self._screen.query_one(Transcript).sync()
+        await self._screen.show_path()
 
     async def _show_branch(self, leaf: str | None) -> None:
         if leaf is not None:
             with self._screen.telling():
                 self._session.reveal(self._screen.chat, int(leaf))
-                await self._screen.query_one(Transcript).sync()
+                await self._screen.show_path()
 
     def copy(self, what: str) -> None:
         """Copy the last reply or its last code block."""
         if what and what.lower() != "code":
             raise ComposeError(f"/copy cannot take {quoted(what, 40)}: give code, or nothing for the whole reply.")
-        path = self._screen.chat.conversation.path()
-        reply = next((one for one in reversed(path) if one.role is Role.ASSISTANT and one.text), None)
-        if reply is None:
+        if not any(one.role is Role.ASSISTANT and one.text for one in self._screen.chat.conversation.path()):
             raise ComposeError("There is no reply to copy yet.")
-        text, blocks = parts(reply.text, is_ended=True).answer, code_blocks(reply.text)
-        if what and not blocks:
-            raise ComposeError("The last reply has no code block: /copy copies all of it.")
-        copy_text(self._screen.app, blocks[-1] if what else text, "Code block" if what else "Reply")
+        if what:
+            self._screen.action_copy_code()
+        else:
+            self._screen.action_copy_reply()
 
     # --- chats ---
 
@@ -244,10 +156,10 @@ class ChatCommands:
     def save(self, name: str) -> None:
         """Write the chat to a file."""
         chat = self._screen.chat
-        path = (self._composer.folder / Path(name).expanduser()) if name else None
-        if path is None:
-            path = free_path(self._composer.folder, chat.title, ".md")
-        elif path.is_dir():
+        if not name.isprintable():
+            raise ComposeError(f"{quoted(name, 40)} cannot be the name of a file: give another.")
+        path = self._composer.folder / os.path.expanduser(name)
+        if path.is_dir():
             path = free_path(path, chat.title, ".md")
         if path.suffix.lower() not in (".md", ".json"):
             raise ComposeError(f"{quoted(path.name)} does not say what to write: end it with .md or .json.")
@@ -269,10 +181,6 @@ class ChatCommands:
         """Leave."""
         await self._screen.app.run_action("quit")
 
-    @property
-    def _composer(self) -> Composer:
-        return self._screen.query_one(Composer)
-
     def _last(self, otherwise: str) -> Message:
         conversation = self._screen.chat.conversation
         if conversation.leaf is None:
@@ -283,9 +191,6 @@ class ChatCommands:
         with contextlib.suppress(OctavoError):
             return [chat.title for chat in self._session.store.chats() if chat.title]
         return []
-
-    def _tell(self, text: str) -> None:
-        self._screen.notify(text, markup=False)
 
 
 def _installed() -> list[str]:

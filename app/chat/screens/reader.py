@@ -99,26 +99,18 @@ class Reader(Shell):
                 case Wish.DELETE:
                     await self._delete(message)
                 case Wish.PREVIOUS_BRANCH:
-                    await self._switch(message, -1)
+                    self.session.switch(self.chat, message.id, -1)
+                    await self.show_path()
                 case Wish.NEXT_BRANCH:
-                    await self._switch(message, 1)
+                    self.session.switch(self.chat, message.id, 1)
+                    await self.show_path()
 
     async def _delete(self, message: Message) -> None:
-        transcript = self.query_one(Transcript)
-        index = transcript.index_of(message.id) or 0
         self._deletion = self.session.delete_messages(self.chat, message.id)
         await self.show_path()
-        transcript.focus_at(max(index - 1, 0))
         count = self._deletion.n_messages
         what = "1 message" if count == 1 else f"{count} messages"
         self.notify(f"Deleted {what}: {key_of(self, UNDO_KEY)} brings back what was deleted.", markup=False)
-
-    async def _switch(self, message: Message, offset: int) -> None:
-        transcript = self.query_one(Transcript)
-        index = transcript.index_of(message.id)
-        if self.session.switch(self.chat, message.id, offset) and index is not None:
-            await self.show_path()
-            transcript.focus_at(index)
 
     def _replies(self) -> list[Message]:
         return [message for message in self.chat.conversation.path() if message.role is Role.ASSISTANT]

@@ -304,10 +304,8 @@ class Shell(Screen[None]):
                     await self.show_chat(chat)
                     self.session.send(chat, text)
                 case LargerWindow(context):
-                    self.notify(
-                        f"The window is {context:,} tokens now: the model is loaded again, and its cache computed anew.",
-                        markup=False,
-                    )
+                    what = f"The window is {context:,} tokens now"
+                    self.notify(f"{what}: the model is loaded again, and its cache computed anew.", markup=False)
 
     # --- failures ---
 

@@ -38,12 +38,8 @@ class ChatList(OptionList):
             options.append(Option(Content.styled(group.heading, "bold $foreground-muted"), disabled=True))
             options += (Option(_line(chat, marks), id=str(chat.id)) for chat in group.chats)
         self.set_options(options)
-        if before is not None and str(before) in self._id_to_option:
-            self.highlighted = self.get_option_index(str(before))
-        elif place is not None:
-            self.highlighted = self._near(place)
-        else:
-            self.go_to(marks.shown)
+        self.highlighted = self._near(place or 0)
+        self.go_to(marks.shown if before is None else before)
 
     @property
     def chosen(self) -> int | None:

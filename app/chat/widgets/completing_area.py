@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from textual import events, on
+from textual import on
 from textual.binding import Binding
 from textual.widget import Widget
 from textual.widgets.text_area import Edit, EditResult
@@ -17,7 +17,7 @@ from app.chat.widgets.prompt_area import PromptArea
 
 
 class CompletingArea(PromptArea):
-    """Up and Down move among the choices, Tab takes one. What is not typed, but comes from elsewhere, gets no offers."""
+    """Up and Down move among the choices, Tab takes one. What is not typed but comes from elsewhere gets none."""
 
     BINDING_GROUP_TITLE = "Writing"
     BINDINGS: ClassVar = [
@@ -86,10 +86,6 @@ class CompletingArea(PromptArea):
         result = super().edit(edit)
         self._offer()
         return result
-
-    async def _on_key(self, event: events.Key) -> None:
-        if event.key == "enter":
-            event.prevent_default()  # it is bound to an action, as other keys are
 
     @on(CompletionPopup.Chosen)
     def _take_chosen(self, event: CompletionPopup.Chosen) -> None:

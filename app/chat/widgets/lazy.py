@@ -42,6 +42,14 @@ class Lazy(Vertical):
         """The widgets."""
         raise NotImplementedError
 
+    async def fill(self) -> None:
+        """Hook: the widgets are there, and may get their content."""
+
+    async def on_mount(self) -> None:
+        """The widgets that are there from the beginning get their content."""
+        if self.is_built:
+            await self.fill()
+
     def compose(self) -> ComposeResult:
         """The widgets, if they are wanted from the beginning."""
         if self.is_built:
@@ -67,6 +75,7 @@ class Lazy(Vertical):
     async def build(self) -> None:
         """Make the widgets. The height changes once, when all of them are there."""
         await self.mount_all(self.parts())
+        await self.fill()
         self.is_built = True
         self.refresh(layout=True)
 

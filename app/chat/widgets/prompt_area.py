@@ -4,34 +4,35 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rich.style import Style
 from rich.text import Text
 from textual import events
+from textual.binding import Binding
 from textual.widgets import TextArea
 from textual.widgets.text_area import Edit, EditResult, Location
 
 from app.chat.pastes import Pastes, is_long, unix_lines
 from engine.printable import UNSAFE
 
-
-def _binding_id(binding: Any) -> str:
-    """Textual gives the keys of its editor no ids, by which they can be changed."""
-    return "text_" + str(binding.action).replace("(True)", "_select")
-
-
 _PLACEHOLDER_STYLE = Style(bold=True, underline=True)
+_SELECT_LINE = "select_line"
+"""Its key, F6, is the app's."""
 
 
 class PromptArea(TextArea, inherit_bindings=False):
     """pastes: the texts behind the placeholders.
 
-    A placeholder can be passed, selected and deleted only as a whole. Control characters are kept and shown as pictures.
+    A placeholder is passed, selected and deleted as a whole. Control characters are kept, and shown as pictures.
     """
 
     BINDING_GROUP_TITLE = "Editing text"
-    BINDINGS: ClassVar = [replace(binding, id=_binding_id(binding)) for binding in TextArea.BINDINGS]
+    BINDINGS: ClassVar = [
+        replace(binding, id="text_" + binding.action.replace("(True)", "_select"))  # Textual gives them none
+        for binding in TextArea.BINDINGS
+        if isinstance(binding, Binding) and binding.action != _SELECT_LINE
+    ]
 
     def __init__(self) -> None:
         self.pastes = Pastes()
@@ -76,6 +77,20 @@ class PromptArea(TextArea, inherit_bindings=False):
         for start, end in self.pastes.spans(line):
             shown.stylize(_PLACEHOLDER_STYLE, start, end)
         return shown
+
+    async def _on_key(self, event: events.Key) -> None:
+        """Carry out at once what a key here is bound to.
+
+        Textual does so only when the key has been passed on to the app. By then, what was typed after it is in the text:
+        a fast typist's next message would be sent with the one that Enter was to send.
+        """
+        if event.is_printable:
+            return
+        if event.key == "enter":
+            event.prevent_default()  # it begins a line only if it is bound to that
+        active = self.screen.active_bindings.get(event.key)
+        if active is not None and active.node is self and await self.app.run_action(active.binding.action, self):
+            event.prevent_default().stop()
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default().stop()

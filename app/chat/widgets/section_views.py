@@ -69,7 +69,7 @@ class MarkdownSection(Section):
 
     def parts(self) -> Iterable[Widget]:
         """Textual's Markdown, with the app's own parser."""
-        yield Markdown(self.source.text, parser_factory=lambda: PARSER, open_links=False)
+        yield Markdown(parser_factory=lambda: PARSER, open_links=False)
 
     async def append(self, text: str) -> None:
         """Go on at the end."""
@@ -85,15 +85,12 @@ class MarkdownSection(Section):
         if self.is_built and self.is_attached:
             self._join_next()
 
-    async def build(self) -> None:
-        """Make the blocks."""
-        await super().build()
+    async def fill(self) -> None:
+        """Make the blocks, by appending: after a text that it is made with, Textual 8.2 would read on at the line that
+        follows, also inside a fence.
+        """
+        await self.query_one(Markdown).append(self.source.text)
         if self.source.is_cut:
-            self._join_next()
-
-    def on_mount(self) -> None:
-        """After the blocks of a section that is built from the beginning."""
-        if self.source.is_cut and self.is_built:
             self._join_next()
 
     def _join_next(self) -> None:

@@ -55,7 +55,10 @@ class Transcript(LazyScroll, can_focus=False, inherit_bindings=False):
         self.follow()
 
     async def sync(self) -> None:
-        """Show the path of the chat as it is now; messages that were and are on it stay."""
+        """Show the path of the chat as it is now; messages that were and are on it stay.
+
+        The focus goes to the message that takes the place of the one that had it, or to the last one.
+        """
         assert self._chat is not None
         path = self._chat.conversation.path()
         views = self._views
@@ -65,8 +68,11 @@ class Transcript(LazyScroll, can_focus=False, inherit_bindings=False):
         with self.app.batch_update():
             new = [self._view(message) for message in path[len(kept) :]]
             await self.mount_all(new, after=len(kept) - 1 if kept else None)
+            focused = next((number for number, view in enumerate(views) if view.has_focus), None)
             for view in views[len(kept) :]:
                 await view.remove()
+            if focused is not None and focused >= len(kept):
+                self.focus_at(focused)
 
     async def add(self, message: Message) -> None:
         """The path ends with this message now; or it is there already, and goes on."""
@@ -124,11 +130,6 @@ class Transcript(LazyScroll, can_focus=False, inherit_bindings=False):
     def enter(self) -> None:
         """Put the focus on the last message."""
         self.focus_at(-1)
-
-    def index_of(self, message_id: int) -> int | None:
-        """The number of a message on the path, from 0."""
-        ids = [view.message.id for view in self._views]
-        return ids.index(message_id) if message_id in ids else None
 
     def focus_at(self, index: int) -> None:
         """Put the focus on a message by its number, or on the last one; if there is none, the user writes."""

@@ -41,6 +41,19 @@ def test_enter_sends_and_other_keys_begin_a_line(size: tuple[int, int]) -> None:
     drive(flow, size=size)
 
 
+def test_keys_act_in_their_order() -> None:
+    """Also where all of them come at once, as over a slow line."""
+
+    async def flow(driven: Driven) -> None:
+        for key in ("o", "n", "e", "alt+enter", "t", "w", "x", "backspace", "o", "enter", "n", "e", "x", "t"):
+            driven.app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await driven.settle()
+        assert driven.sent() == ["one\ntwo"]
+        assert driven.composer.text == "next"
+
+    drive(flow)
+
+
 def test_it_grows_to_a_third_of_the_screen() -> None:
     async def flow(driven: Driven) -> None:
         heights = []

@@ -63,12 +63,21 @@ def test_what_cannot_be(changes: dict[str, str], words: str) -> None:
 def test_what_can_be() -> None:
     swapped = {"new_chat": "ctrl+o", "model": "ctrl+n", "help": "?,f1", "send": "ctrl+s", "newline": "enter"}
     assert keymap(swapped, BINDINGS) == (swapped, [])
+    assert keymap({"stop": "f9"}, BINDINGS) == ({"stop": "f9", "copy_selection": "ctrl+c"}, [])
     assert keymap({"picker_up": "ctrl+n"}, BINDINGS).problems == [], "no list is open when a chat begins"
 
 
 @pytest.mark.parametrize(
     ("key", "name"),
-    [("ctrl+j", "Ctrl-J"), ("escape", "Esc"), ("alt+enter", "Alt-Enter"), ("f1", "F1"), ("slash", "/"), ("e", "e"), ("A", "A")],
+    [
+        ("ctrl+j", "Ctrl-J"),
+        ("escape", "Esc"),
+        ("alt+enter", "Alt-Enter"),
+        ("f1", "F1"),
+        ("slash", "/"),
+        ("e", "e"),
+        ("A", "A"),
+    ],
 )
 def test_names(key: str, name: str) -> None:
     assert key_name(key) == name

@@ -1,0 +1,181 @@
+"""`octavo compare`: the same work through several engines, and what it comes to, without a screen."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from pathlib import Path
+from typing import Any
+
+import click
+
+from app.compare.control import Control
+from app.compare.endpoint import Endpoint
+from app.compare.events import Ended, Event, LaneFailed, Loading, Turn
+from app.compare.lineup import DEFAULT_LANES, LANES
+from app.compare.record import Record
+from app.compare.report import as_csv, as_json, as_markdown, as_plain
+from app.compare.report_tables import lane_name
+from app.compare.scenarios import Part
+from app.compare.setup import Prepared, Wish, prepare
+from app.options import ENGINE_OPTIONS, Words, engine_config
+from app.terminal import Interrupted, StatusLine, interrupts_to, tolerate_encoding, write_json, write_text
+from engine.errors import OctavoError
+from engine.printable import json_text, one_line
+from models.locate import locate
+
+_OPTIONS = [option for option in ENGINE_OPTIONS if option.name != "engine"]
+
+
+def _lanes(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
+    unknown = [name for name in names if name not in LANES]
+    if unknown:
+        raise click.BadParameter(f"there is no lane {', '.join(unknown)}: choose from {', '.join(LANES)}.")
+    return names
+
+
+@click.command(params=[*_OPTIONS])
+@click.option("--plain", "form", flag_value="plain", help="Print tables as text.")
+@click.option("--json", "form", flag_value="json", help="Print the whole record as one JSON object.")
+@click.option("--csv", "form", flag_value="csv", help="Print one figure a line.")
+@click.option("--md", "form", flag_value="md", help="Print tables as Markdown.")
+@click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Write the whole record to a JSON file.")
+@click.option(
+    "--repeat", type=click.IntRange(1, 100), default=2, show_default=True, help="How often to play the session."
+)
+@click.option("--full", is_flag=True, help="Longer answers, all depths up to the window, and batches.")
+@click.option("--only", type=click.Choice([part.value for part in Part]), help="Measure one part alone.")
+@click.option(
+    "--lanes",
+    default=",".join(DEFAULT_LANES),
+    show_default=True,
+    callback=_lanes,
+    help=f"Of {', '.join(LANES)}: the others are compared with the first.",
+)
+@click.option(
+    "--endpoint",
+    "endpoints",
+    multiple=True,
+    type=Words(),
+    metavar="URL[#MODEL]",
+    help="A server with OpenAI's interface as one more lane; repeatable.",
+)
+@click.argument("model", required=False)
+def compare(
+    model: str | None,
+    form: str | None,
+    save: Path | None,
+    repeat: int,
+    full: bool,
+    only: str | None,
+    lanes: tuple[str, ...],
+    endpoints: tuple[str, ...],
+    **options: Any,
+) -> int:
+    """Compare the speed of the paged engine with llama.cpp's on this machine, for MODEL.
+
+    A single user's session is played through both, step by step in turns, and then raw speed is measured. Without
+    MODEL it is for the starter model. Other programs disturb the measurement.
+    """
+    tolerate_encoding()
+    wish = Wish(
+        path=locate(model),
+        config=engine_config(None, **options),
+        lanes=lanes,
+        endpoints=tuple(map(Endpoint.parse, endpoints)),
+        repeat=repeat,
+        full=full,
+        only=Part(only) if only else None,
+    )
+    if not (wish.lanes or wish.endpoints):
+        raise click.UsageError("Give at least one lane, or an endpoint.")
+    if save is not None:
+        _check_writable(save)
+    status = StatusLine()
+    try:
+        prepared = prepare(wish, lambda done: status.show(f"Reading {wish.path.name}: {done:.0%}"))
+        code = _run(prepared, status)
+    finally:
+        status.clear()
+    record = prepared.record
+    try:
+        if save is not None:
+            _save(record, save)
+    finally:
+        _write(record, form or "plain")
+    if not code and not (record.session or record.raw):
+        raise OctavoError("Nothing could be measured: the report says why.")
+    return code
+
+
+def _run(prepared: Prepared, status: StatusLine) -> int:
+    """Measure everything; returns the exit code, which tells of an interruption."""
+    inbox: queue.SimpleQueue[Event | Interrupted | BaseException] = queue.SimpleQueue()
+    control = Control(prepared.plan.repeat)
+    comparison = prepared.comparison(control, inbox.put)
+
+    def run() -> None:
+        try:
+            comparison.run()
+        except BaseException as error:
+            inbox.put(error)
+
+    code = 0
+    with interrupts_to(inbox.put):
+        threading.Thread(target=run, name="comparison", daemon=True).start()
+        while True:
+            match inbox.get():
+                case Interrupted() as interrupted:
+                    code = interrupted.exit_code
+                    status.show("Stopping …")
+                    control.stop()
+                case BaseException() as error:
+                    raise error
+                case Ended():
+                    return code
+                case LaneFailed(error):
+                    status.note(f"{lane_name(error.lane, error.variant)}: {error.message}")
+                case Loading(lane, variant, fraction) if not code:
+                    status.show(f"Loading {lane_name(lane, variant)}: {fraction:.0%}")
+                case Turn() as turn if not code:
+                    status.show(_progress(turn))
+                case _:
+                    pass
+
+
+def _progress(turn: Turn) -> str:
+    left = "" if turn.seconds_left is None else f", {turn.seconds_left:,.0f} s left"
+    return f"{turn.done:.0%}{left}: {turn.test} with {lane_name(turn.lane, turn.variant)}"
+
+
+def _write(record: Record, form: str) -> None:
+    match form:
+        case "json":
+            write_json(as_json(record))
+        case "csv":
+            write_text(as_csv(record))
+        case "md":
+            write_text(as_markdown(record))
+        case _:
+            write_text(as_plain(record))
+
+
+def _check_writable(path: Path) -> None:
+    """Before minutes are spent. Raises OctavoError."""
+    if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise OctavoError(f"'{one_line(str(path))}' cannot be written: give --save a file in a folder that is yours.")
+
+
+def _save(record: Record, path: Path) -> None:
+    """Whole or not at all. Raises OctavoError."""
+    part = path.with_name(path.name + ".part")
+    try:
+        try:
+            part.write_text(json_text(as_json(record), indent=1) + "\n", encoding="utf-8")
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise OctavoError(f"The record cannot be written to '{one_line(str(path))}': {error.strerror}.") from error
