@@ -40,6 +40,7 @@ from models.quantize import (
     keep_converted,
     make_plan,
     measure_quality,
+    part_for_conversion,
     write_file,
 )
 from models.quantize_plan import Plan, Settings, Step
@@ -237,5 +238,5 @@ def _as_gguf(source: Source, out: Path) -> Iterator[_Gguf]:
         return
     from models.convert import Conversion  # noqa: PLC0415 - gguf and its tokenizers are for checkpoints alone
 
-    with PartFile(out, replaces=True, stage=".converted") as part, Conversion(source.path, part.part) as conversion:
+    with part_for_conversion(out) as part, Conversion(source.path, part.part) as conversion:
         yield _Gguf(part.part, conversion, part)

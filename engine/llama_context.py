@@ -178,7 +178,7 @@ class LlamaContext:
 
 def bytes_of(state: State) -> object:
     """The same memory, as llama.cpp's functions take it."""
-    return (ctypes.c_uint8 * state.nbytes).from_buffer(state)
+    return state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
 
 
 def kv_bytes_per_token(file: GgufFile, types: KvTypes) -> int:

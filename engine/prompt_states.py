@@ -13,9 +13,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-LLAMA_SERVER_LIMIT = 8 * 2**30
-"""Bytes of states that llama-server keeps unless told otherwise (--cache-ram)."""
-
 _ALIKE = 0.1
 """A prompt that has no more than this part in common with the cache is another chat's (--slot-prompt-similarity)."""
 _MOSTLY_LOST = 0.5

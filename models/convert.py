@@ -112,7 +112,9 @@ class Conversion:
             raise ConversionError("The checkpoint's tokenizer or template has text that is not Unicode.") from None
         except OSError as error:
             reason = error.strerror or "the disk is full"  # numpy reports a short write without a number
-            raise ConversionError(f"{quoted(str(self._out))} cannot be written ({reason}).") from None
+            raise ConversionError(
+                f"{quoted(str(self._out))} cannot be written ({reason}): check the folder, or write elsewhere."
+            ) from None
 
 
 def _described(out: Path | None, folder: Path, config: Config) -> GGUFWriter:

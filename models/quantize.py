@@ -150,6 +150,18 @@ def write_file(source: Path, out: Path, settings: Settings, plan: Plan, on_step:
         target.finish()
 
 
+@contextlib.contextmanager
+def part_for_conversion(out: Path) -> Iterator[PartFile]:
+    """The file that a checkpoint is converted to before it becomes `out`, gone at the end of the block.
+
+    Raises QuantizeError when it cannot be made, and CopyError when another command is converting for the same file.
+    """
+    with contextlib.ExitStack() as stack:
+        with _explained(out):
+            part = stack.enter_context(PartFile(out, replaces=True, stage=".converted"))
+        yield part
+
+
 def keep_converted(converted: PartFile, plan: Plan) -> None:
     """Let a converted file be the result as it is. Raises QuantizeError."""
     with _explained(converted.target):

@@ -12,8 +12,8 @@ sequence's next token greedily with llama.cpp's sampler.
 from __future__ import annotations
 
 import json
-import os
 import sys
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -24,10 +24,10 @@ from known_tokens import KnownTokens, empty_pool, place_in_context, place_in_poo
 
 from engine.config import EngineConfig
 from engine.gguf_file import GgufFile
+from engine.llama_batch import LlamaBatch
 from engine.native import llama
 from engine.paged import PagedEngine
 from engine.plan import ModelPlan
-from engine.sampling import Sampler
 from engine.sequence import Request, SamplingParams
 from engine.threads import usable_cores
 from models.locate import locate
@@ -83,63 +83,31 @@ class PagedLane:
 class LlamaLane:
     """llama.cpp, decoding all sequences with one llama_decode per step."""
 
-    def __init__(self, path: str, n_vocab: int, mode: Mode, n_sequences: int, n_cells: int, threads: int) -> None:
-        """n_cells: tokens that the cache holds, all sequences together."""
+    def __init__(self, path: str, config: EngineConfig, mode: Mode, n_sequences: int) -> None:
+        """config.context: tokens that the cache holds, all sequences together."""
         self.mode = mode
-        model_params = llama.llama_model_default_params()
-        model_params.n_gpu_layers = 0
-        self._model = llama.llama_model_load_from_file(os.fsencode(path), model_params)
-        params = llama.llama_context_default_params()
-        params.n_ctx = n_cells
-        params.n_seq_max = n_sequences
-        params.kv_unified = mode.unified
-        params.flash_attn_type = (
-            llama.LLAMA_FLASH_ATTN_TYPE_ENABLED if mode.flash else llama.LLAMA_FLASH_ATTN_TYPE_DISABLED
-        )
-        params.n_threads = params.n_threads_batch = threads
-        self._context = llama.llama_init_from_model(self._model, params)
-        if not self._context:
-            raise click.ClickException(f"llama.cpp could not create a context of {n_cells} tokens.")
-        self._batch = llama.llama_batch_init(n_sequences, 0, 1)
-        self._samplers = [Sampler(GREEDY, n_vocab, index=0, history=()) for _ in range(n_sequences)]
-        self._n_vocab = n_vocab
+        config = replace(config, flash=mode.flash)
+        self._batch = LlamaBatch(path, config, lambda _fraction: None, n_sequences=n_sequences, unified=mode.unified)
+        self.step = self._batch.step
 
     def enter(self, scene: Scene) -> None:
         """Forget everything, and start the sequences of a scene."""
-        memory = llama.llama_get_memory(self._context)
-        llama.llama_memory_clear(memory, False)
+        self._batch.forget()
+        memory = llama.llama_get_memory(self._batch.context)
         is_shared = len(scene.known) < len(scene.fresh)
         for i in range(len(scene.fresh)):
+            known = scene.known[i % len(scene.known)]
             if self.mode.unified and is_shared and i:
                 llama.llama_memory_seq_cp(memory, 0, i, -1, -1)
             else:
-                known = scene.known[i % len(scene.known)]
-                place_in_context(self._context, known, sequence_id=i, flash=self.mode.flash)
-        batch = self._batch
-        batch.n_tokens = len(scene.fresh)
-        for i, token in enumerate(scene.fresh):
-            batch.token[i], batch.pos[i] = token, len(scene.known[i % len(scene.known)])
-            batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = 1, i, 1
-
-    def step(self) -> None:
-        """One token of every sequence."""
-        batch = self._batch
-        if llama.llama_decode(self._context, batch) != 0:
-            raise click.ClickException("llama.cpp could not compute a batch.")
-        for i, sampler in enumerate(self._samplers):
-            logits = llama.llama_get_logits_ith(self._context, i)
-            batch.token[i] = sampler.sample(np.ctypeslib.as_array(logits, (self._n_vocab,)))
-            batch.pos[i] += 1
+                place_in_context(self._batch.context, known, sequence_id=i, flash=self.mode.flash)
+        self._batch.start(scene.fresh, len(scene.known[0]))
 
     def leave(self) -> None:
         """Nothing to do: `enter` forgets."""
 
     def close(self) -> None:
-        for sampler in self._samplers:
-            sampler.close()
-        llama.llama_batch_free(self._batch)
-        llama.llama_free(self._context)
-        llama.llama_model_free(self._model)
+        self._batch.close()
 
 
 def measure(lanes: tuple[PagedLane, LlamaLane], scene: Scene, order: Order) -> Seconds:
@@ -184,7 +152,7 @@ def main(model: str | None, sequences: int, apart: int, shared: int, loads: int,
             Scene([random_known(shared, plan, random)], fresh),
         ]
         for mode in modes:
-            make_llama = partial(LlamaLane, path, plan.vocabulary, mode, sequences, n_cells, threads)
+            make_llama = partial(LlamaLane, path, replace(config, context=n_cells), mode, sequences)
             if order.loads_paged_first:
                 paged = PagedLane(path, config)
                 other = make_llama()

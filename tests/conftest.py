@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gguf import GGUFReader
 
 from tests.hub_server import Hub
 from tests.tiny_gguf import write_tiny
@@ -26,6 +27,12 @@ def starter_path() -> Path:
     assert spec is not None
     assert spec.origin is not None
     return next(Path(spec.origin).parent.glob("*.gguf"))
+
+
+@pytest.fixture(scope="session")
+def starter_reader(starter_path: Path) -> GGUFReader:
+    """The same, read by the package gguf, which takes two seconds for the vocabulary."""
+    return GGUFReader(starter_path)
 
 
 @pytest.fixture

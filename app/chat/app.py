@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
-from textual.app import App
+from textual.app import App, SystemCommand
 from textual.binding import Binding
 from textual.message import Message
+from textual.screen import Screen
 from textual.theme import Theme
 
 from app.chat.beginning import FRESH, Beginning
@@ -69,6 +71,10 @@ class ChatApp(App[None]):
         self.set_keymap(self.keys)
         for problem in (*self.beginning.problems, *problems):
             self.notify(problem, severity="warning", markup=False, timeout=15)
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """Of Textual's own commands for the palette, those that ours do not have: the themes."""
+        return [command for command in super().get_system_commands(screen) if command.title == "Theme"]
 
     def action_help(self) -> None:
         """Show keys and commands."""

@@ -46,11 +46,14 @@ class Status:
 
 
 class Part(NamedTuple):
-    """Something to say, in wordings from the longest to the shortest. importance: the lowest is shortened first."""
+    """Something to say, in wordings from the longest to the shortest.
+
+    losses: what is lost with each step to the next wording, the last of which says nothing: small ones are taken first.
+    """
 
     name: str
-    importance: int
     wordings: tuple[str, ...]
+    losses: tuple[int, ...]
 
 
 def window_used(conversation: Conversation) -> int | None:
@@ -65,9 +68,9 @@ def parts_of(status: Status) -> list[Part]:
     """All that there is to say, from the left to the right."""
     parts = [_model(status)]
     if status.loading is not None:
-        parts.append(Part("loading", 9, (f"loading {status.loading:.0%}",)))
+        parts.append(Part("loading", (f"loading {status.loading:.0%}",), (11,)))
     elif status.is_down:
-        parts.append(Part("warning", 9, ("the engine has stopped", "stopped")))
+        parts.append(Part("warning", ("the engine has stopped", "stopped"), (8, 11)))
     elif status.loaded is not None:
         parts += [_engine(status.loaded), _window(status, status.loaded)]
         if status.kv is not None:
@@ -78,16 +81,14 @@ def parts_of(status: Status) -> list[Part]:
 
 
 def fitted(parts: Sequence[Part], width: int) -> list[tuple[str, str]]:
-    """Name and wording of the parts that fit into so many cells, the important ones in their longest wordings."""
+    """Name and wording of the parts in so many cells, with as little lost as can be."""
     chosen = dict.fromkeys((part.name for part in parts), 0)
 
     def shown() -> list[tuple[str, str]]:
         texts = ((part.name, (*part.wordings, "")[chosen[part.name]]) for part in parts)
         return [(name, text) for name, text in texts if text]
 
-    by_importance = sorted(parts, key=lambda part: part.importance)
-    shorter = [part.name for part in by_importance for _ in part.wordings[1:]]
-    for name in (*shorter, *(part.name for part in by_importance)):  # first all become shorter, then some disappear
+    for _, name in sorted((loss, part.name) for part in parts for loss in part.losses):
         if len(SEPARATOR.join(text for _, text in shown())) <= width:
             break
         chosen[name] += 1
@@ -97,23 +98,22 @@ def fitted(parts: Sequence[Part], width: int) -> list[tuple[str, str]]:
 def _model(status: Status) -> Part:
     name = one_line(status.model) or "no model"
     short = name if len(name) <= _SHORT_NAME else name[: _SHORT_NAME - 1] + "…"
-    return Part("model", 4, (name, short) if short != name else (name,))
+    return Part("model", (name, short), (2, 9))
 
 
 def _engine(loaded: Loaded) -> Part:
-    return Part("engine", 1, (one_line(loaded.engine),))
+    return Part("engine", (one_line(loaded.engine),), (4,))
 
 
 def _window(status: Status, loaded: Loaded) -> Part:
     used, fullness = status.used, status.fullness
     if used is None or fullness is None:
-        return Part("window", 5, (f"window {loaded.context:,}",))
+        return Part("window", (f"window {loaded.context:,}",), (10,))
     count = f"{used:,} of {loaded.context:,}"
     if fullness >= NEARLY_FULL:
-        return Part(
-            "warning", 8, (f"{bar(fullness)} {count} tokens, {fullness:.0%} full: F6", f"{fullness:.0%} full: F6")
-        )
-    return Part("window", 5, (f"{bar(fullness)} {count} tokens", f"{bar(fullness)} {count}", count))
+        full = f"{fullness:.0%} full: F6"
+        return Part("warning", (f"{bar(fullness)} {count} tokens, {full}", full), (8, 11))
+    return Part("window", (f"{bar(fullness)} {count} tokens", f"{bar(fullness)} {count}", count), (5, 8, 10))
 
 
 def bar(fraction: float) -> str:
@@ -124,7 +124,7 @@ def bar(fraction: float) -> str:
 
 def _kv(kv: KvStats) -> Part:
     held, reserved = format_bytes(kv.bytes_resident), format_bytes(kv.bytes_contiguous_would_reserve)
-    return Part("kv", 2, (f"KV {held}, contiguous {reserved}", f"KV {held}/{reserved}"))
+    return Part("kv", (f"KV {held}, contiguous {reserved}", f"KV {held}/{reserved}"), (1, 6))
 
 
 def _activity(status: Status) -> Part | None:
@@ -135,4 +135,4 @@ def _activity(status: Status) -> Part | None:
     if status.unread:
         long.append(f"{status.unread} unread")
         short.append(f"●{status.unread}")
-    return Part("activity", 3, (", ".join(long), " ".join(short))) if long else None
+    return Part("activity", (", ".join(long), " ".join(short)), (3, 7)) if long else None

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from app.compare.batch_messages import BatchFailed, BatchLoad, BatchLoaded, BatchTime
-from app.compare.lanes import BatchTest, BatchVariant, RequestStopped, Stopped
+from app.compare.lanes import BatchTest, BatchVariant, RequestStopped, Started, Stopped
 from engine.child import ending, last_lines, start_child
 from engine.config import EngineConfig, EngineKind
 from engine.errors import EngineDied
@@ -64,7 +64,7 @@ class ProcessBatchVariant:
         self._on_loading: Callable[[float], object] = lambda _: None
         self._process: _Process | None = None
 
-    def start(self, on_loading: Callable[[float], object]) -> None:
+    def start(self, on_loading: Callable[[float], object]) -> Started:
         """Raises what the engines raise when they load a model, or EngineDied."""
         self.close()
         self._on_loading = on_loading
@@ -73,6 +73,8 @@ class ProcessBatchVariant:
         while not isinstance(answer := process.receive(lambda: False), BatchLoaded):
             assert isinstance(answer, Loading)
             on_loading(answer.fraction)
+        config = self._load.config
+        return Started(str(config.kind), config.context)
 
     def decode(self, test: BatchTest, stopped: Stopped) -> float:
         """Raises RequestStopped, MemoryLimitError or EngineDied."""

@@ -37,9 +37,11 @@ def _session_part(ours: SessionFigure, theirs: SessionFigure) -> str:
         f"in this session {lane} gave one user {ours.tokens_per_s.median:,.1f} tokens per second and {base} "
         f"{theirs.tokens_per_s.median:,.1f}, {_in_words(ours.ratio)}"
     )
-    if ours.computed_tokens is None or theirs.computed_tokens is None:
-        return text
-    return f"{text}; of the prompts it computed {ours.computed_tokens:,} tokens and {base} {theirs.computed_tokens:,}"
+    if ours.computed_tokens is not None and theirs.computed_tokens is not None:
+        text += f"; of the prompts it computed {ours.computed_tokens:,} tokens and {base} {theirs.computed_tokens:,}"
+    if ours.guessed_tokens:
+        text += f"; prompt lookup guessed {ours.guessed_tokens:,} of its {ours.generated_tokens:,} tokens"
+    return text
 
 
 def _in_words(ratio: Ratio) -> str:

@@ -111,9 +111,9 @@ class EndpointVariant:
     async def _ask(self, request: TextRequest, on_text: OnText) -> Answer:
         async with self._client() as client:
             submitted = time.monotonic()
-            rounds = [await self._stream(client, self._requests.write(request, request.n), on_text)]
-            while sum(len(answers.texts) for answers in rounds) < request.n:
-                rounds.append(await self._stream(client, self._requests.write(request, 1), lambda _: None))
+            rounds = [await self._stream(client, self._requests.write(request, n=request.n), on_text)]
+            while (n_answers := sum(len(answers.texts) for answers in rounds)) < request.n:
+                rounds.append(await self._stream(client, self._requests.write(request, n_answers), lambda _: None))
             ended = time.monotonic()
         return _answer(rounds, Times((rounds[0].first_at or ended) - submitted, ended - submitted))
 

@@ -32,10 +32,13 @@ class RequestWriter:
         """Let the next prompts have nothing in common with the ones before."""
         self._salt = tuple(secrets.randbits(32) for _ in range(_SALT_WORDS))
 
-    def write(self, request: TextRequest, n: int) -> EndpointRequest:
-        """Ask for n answers. A token prompt keeps its length: the salt replaces its first tokens."""
+    def write(self, request: TextRequest, first: int = 0, n: int = 1) -> EndpointRequest:
+        """Ask for n of a request's answers, from number `first` on.
+
+        A token prompt keeps its length: the salt replaces its first tokens.
+        """
         path, body = self._prompt(request)
-        return EndpointRequest(path, {"model": self._model, "stream": True} | body | _options(request, n))
+        return EndpointRequest(path, {"model": self._model, "stream": True} | body | _options(request, first, n))
 
     def _prompt(self, request: TextRequest) -> tuple[str, dict[str, Any]]:
         salt = self._words.text(self._salt).strip() + "\n"
@@ -57,13 +60,13 @@ class RequestWriter:
                 return "chat/completions", body
 
 
-def _options(request: TextRequest, n: int) -> dict[str, Any]:
+def _options(request: TextRequest, first: int, n: int) -> dict[str, Any]:
     sampling = request.sampling
     options: dict[str, Any] = {
         "stream_options": {"include_usage": True},
         "temperature": sampling.temperature,
         "top_p": sampling.top_p if sampling.temperature else None,
-        "seed": sampling.seed,
+        "seed": None if sampling.seed is None else sampling.seed + first,
         "max_tokens": request.max_tokens,
         "stop": list(request.stop) or None,
         "n": n if n > 1 else None,

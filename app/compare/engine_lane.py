@@ -50,12 +50,12 @@ class EngineVariant:
         finished: dict[int, Finished] = {}
         was_stopped = False
         while len(finished) < request.n:
+            if not was_stopped and stopped():
+                was_stopped = True
+                client.cancel(request_id)
             try:
                 at, event = events.get(timeout=_PATIENCE)
             except queue.Empty:
-                if stopped() and not was_stopped:
-                    was_stopped = True
-                    client.cancel(request_id)
                 continue
             match event:
                 case TextDelta(_, index, text):
@@ -119,6 +119,7 @@ def _answer(answers: Sequence[Finished], user: Times) -> Answer:
         prompt_tokens=first.prompt_tokens,
         reused_tokens=first.reused_tokens,
         computed_tokens=first.computed_tokens,
+        guessed_tokens=sum(answer.stats.accepted_tokens for answer in answers),
         kv=answers[-1].kv,
     )
 

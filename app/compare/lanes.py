@@ -47,6 +47,7 @@ class Answer:
     answers. user: measured here, by whoever waits for the answer. engine: as the engine tells them itself, prefill_s:
     from its first step on the prompt to the first token; None where it does not tell.
     prompt_tokens, reused_tokens, computed_tokens: of the first answer; None where the engine does not tell.
+    guessed_tokens: generated tokens that prompt lookup had guessed, so that they were computed several at a time.
     kv: when the last answer had ended; None where the engine does not tell.
     """
 
@@ -59,6 +60,7 @@ class Answer:
     prompt_tokens: int | None = None
     reused_tokens: int | None = None
     computed_tokens: int | None = None
+    guessed_tokens: int = 0
     kv: KvStats | None = None
 
 
@@ -139,7 +141,7 @@ class BatchVariant(Protocol):
 
     name: str
 
-    def start(self, on_loading: Callable[[float], object]) -> None:
+    def start(self, on_loading: Callable[[float], object]) -> Started | None:
         """Load the model."""
 
     def decode(self, test: BatchTest, stopped: Stopped) -> float:

@@ -16,8 +16,8 @@ from engine.memory import available_memory
 from models.fit import Machine, advice_context, estimate
 from models.inspect import ModelSummary
 
-CONTIGUOUS, RAM, PAGED = "contiguous", "contiguous+ram", "paged"
-LANES = (CONTIGUOUS, RAM, PAGED)
+CONTIGUOUS, RAM, PAGED, NO_LOOKUP = "contiguous", "contiguous+ram", "paged", "paged-no-lookup"
+LANES = (CONTIGUOUS, RAM, PAGED, NO_LOOKUP)
 DEFAULT_LANES = (CONTIGUOUS, PAGED)
 """The first is what the others are compared with."""
 
@@ -46,9 +46,10 @@ def make_lineup(
     needed = _bytes_needed(summary, config.context)
     session = [Lane(name, _session_variants(name, path, config), needed) for name in names]
     session += [Lane(endpoint.server, (EndpointVariant(endpoint, path),)) for endpoint in endpoints]
-    raw = [Lane(name, _raw_variants(name, path, config), needed) for name in names if name != RAM]
+    others = [name for name in names if name in (CONTIGUOUS, PAGED)]  # the rest would measure the same again
+    raw = [Lane(name, _raw_variants(name, path, config), needed) for name in others]
     batch_needed = _bytes_needed(summary, window_for(batch)) if batch else 0
-    batches = [Lane(name, _batch_variants(name, path, config, batch), batch_needed) for name in names if name != RAM]
+    batches = [Lane(name, _batch_variants(name, path, config, batch), batch_needed) for name in others]
     return Lineup(tuple(raw), tuple(batches) if batch else (), tuple(session))
 
 
@@ -59,8 +60,8 @@ def _bytes_needed(summary: ModelSummary, context: int) -> int:
 
 
 def _session_variants(name: str, path: Path, config: EngineConfig) -> tuple[Variant, ...]:
-    if name == PAGED:
-        return (EngineVariant("", path, replace(config, kind=EngineKind.PAGED)),)
+    if name in (PAGED, NO_LOOKUP):
+        return (EngineVariant("", path, replace(config, kind=EngineKind.PAGED, speculate=name == PAGED)),)
     if name == RAM:
         config = replace(config, state_cache_bytes=min(_MOST_STATES, available_memory() // 4))
     return _flash_variants(path, config)

@@ -79,8 +79,10 @@ class LoadMeter:
     is all there is, which tells nothing any more as soon as we compute ourselves.
     """
 
-    def __init__(self, root: Path = ROOT) -> None:
+    def __init__(self, root: Path = ROOT, clock: Callable[[], float] = time.monotonic) -> None:
+        """root: of the file system that is asked. clock: in seconds."""
         self._root = root
+        self._clock = clock
         self._before: float | None = None
         self._start = self._sample()
 
@@ -117,7 +119,7 @@ class LoadMeter:
             return None
         user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, fields)
         all_busy = (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
-        return time.monotonic(), all_busy - _our_seconds(self._root)
+        return self._clock(), all_busy - _our_seconds(self._root)
 
 
 def _our_seconds(root: Path) -> float:

@@ -112,6 +112,7 @@ class StepSample:
     prompt_tokens: int | None
     reused_tokens: int | None
     computed_tokens: int | None
+    guessed_tokens: int
     memory: LaneMemory | None
     cache_survived: bool | None = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,10 +27,11 @@ def as_json(record: Record) -> dict[str, Any]:
 def as_plain(record: Record) -> str:
     """For people at a terminal."""
     results = results_of(record)
-    lines = [*_heading(record), ""]
+    lines = [part for line in _heading(record) for part in textwrap.wrap(line, _WIDTH)] + [""]
     for table in tables(results):
         lines += [*plain_lines(table), ""]
-    lines += [*_remarks(record), "", conclusion(results, record.lanes[0])]
+    for text in (*_remarks(record), "", conclusion(results, record.lanes[0])):
+        lines += textwrap.wrap(text, _WIDTH, break_on_hyphens=False) or [""]
     return "\n".join(lines) + "\n"
 
 
@@ -42,6 +44,9 @@ def as_markdown(record: Record) -> str:
     lines += [f"- {line}" for line in (*_heading(record), *_remarks(record))]
     return "\n".join(lines) + "\n"
 
+
+_WIDTH = 110
+"""Of plain sentences; tables are as wide as they are."""
 
 _CSV_COLUMNS = ("part", "test", "lane", "variant", "figure", "median", "least", "most", "n")
 _CSV_RATIO = ("ratio", "ratio_low", "ratio_high", "verdict")
@@ -119,15 +124,19 @@ def _how(record: Record) -> str:
     text = f"Measured {record.created}, {settings.mode}, the session {settings.repeat} times"
     if busy is None or busy.others_during is None:
         return text
-    text = f"{text}; other programs kept {busy.others_during:.2f} of {record.machine.processors} processors busy"
+    before = "" if busy.others_before is None else f"{busy.others_before:.2f} before and "
+    text = (
+        f"{text}; other programs kept {before}{busy.others_during:.2f} of {record.machine.processors} processors busy "
+        "meanwhile"
+    )
     return f"{text}, which disturbs it" if busy.is_busy else text
 
 
 def _remarks(record: Record) -> list[str]:
     """What one should know to believe the figures, or not."""
     lines = [
-        "A ratio is how many times as fast as the first lane a lane is, with a 95% interval; of a lane's variants the "
-        "faster one counts, and the other is measured less often.",
+        "A ratio is how many times as fast as the first lane a lane is, with a 95% interval, or without one where "
+        "there were too few runs for it. Of a lane's variants the faster one counts; the other is measured less often.",
         *_cold_starts(record),
         *_sameness(record),
         *dict.fromkeys(one_line(facts.notice) for facts in record.variants if facts.notice),

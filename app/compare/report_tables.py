@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from app.compare.lanes import LaneMemory
 from app.compare.results import Results
 from app.compare.statistics import Ratio, Spread, Verdict
@@ -25,17 +27,17 @@ def lane_name(lane: str, variant: str) -> str:
 
 
 def ratio_text(ratio: Ratio | None) -> str:
-    """Such as "1.31 (1.24–1.37)", with what it does not say."""
+    """Such as "1.31 (1.24–1.37)", with what it does not say; without an interval where there were too few runs."""
     if ratio is None:
         return _NONE
     if ratio.low is None or ratio.high is None:
-        return f"{ratio.value:.2f} (too few runs)"
+        return f"{ratio.value:.2f}"
     text = f"{ratio.value:.2f} ({ratio.low:.2f}–{ratio.high:.2f})"
     return f"{text} no difference" if ratio.verdict is Verdict.NO_DIFFERENCE else text
 
 
 def _session_table(results: Results) -> Table:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for figure in results.session:
         best, *others = figure.variants
         rows.append(
@@ -107,7 +109,7 @@ def _memory_table(results: Results) -> Table:
     return _table("Memory, when the cache held the most", "lane", headings, rows)
 
 
-def _table(title: str, first: str, headings: tuple[str | Heading, ...], rows: list[tuple[str, ...]]) -> Table:
+def _table(title: str, first: str, headings: tuple[str | Heading, ...], rows: Sequence[tuple[str, ...]]) -> Table:
     others = (heading if isinstance(heading, Heading) else Heading(heading) for heading in headings)
     return Table(title, (Heading(first, is_number=False), *others), tuple(rows))
 

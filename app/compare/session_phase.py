@@ -78,9 +78,10 @@ class SessionPhase:
                 kept = crew.reload(entrant, step.name, entrant.variant.quit_and_come_back)
                 if kept is not None:
                     survived[entrant] = kept
+        in_turn = crew.in_turn(index + repeat)
         request = self._session.request(step, self._reference.texts)
         answers: dict[Entrant[Variant], Answer] = {}
-        for entrant in crew.in_turn(index + repeat):
+        for entrant in in_turn:
             self._stage.control.check()
             self._stage.announce(crew.phase, step.name, entrant, repeat)
             show = partial(self._show, entrant)
@@ -165,6 +166,7 @@ def _sample(
         prompt_tokens=answer.prompt_tokens,
         reused_tokens=answer.reused_tokens,
         computed_tokens=answer.computed_tokens,
+        guessed_tokens=answer.guessed_tokens,
         memory=memory,
         cache_survived=survived,
     )

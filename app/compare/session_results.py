@@ -26,6 +26,7 @@ class SessionFigure:
     engine_tokens_per_s: Spread | None
     first_s: Spread
     generated_tokens: int
+    guessed_tokens: int
     reused_tokens: int | None
     computed_tokens: int | None
     memory: LaneMemory | None
@@ -85,6 +86,7 @@ def _figure(
         engine_tokens_per_s=_engine_speed(samples, repeats),
         first_s=spread([sample.user.first_s for sample in samples]),
         generated_tokens=sum(sample.generated_tokens for sample in first),
+        guessed_tokens=sum(sample.guessed_tokens for sample in first),
         reused_tokens=total(sample.reused_tokens for sample in first),
         computed_tokens=total(sample.computed_tokens for sample in first),
         memory=max(memories, key=lambda memory: memory.kv_used or 0) if memories else None,

@@ -87,13 +87,17 @@ def test_a_file_whose_name_is_no_text(
     tiny_model: Tiny, tmp_path: Path, variables: dict[str, str], names: Callable[[], list[str]]
 ) -> None:
     """Bytes that are not UTF-8, and escapes that a terminal would obey."""
-    odd = os.fsencode(tmp_path) + b"/caf\xe9 \x1b[31m.gguf"
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9 \x1b[31m.gguf")
     os.rename(tiny_model(), odd)
-    command = [sys.executable, "-m", "app", "import", odd]
-    result = subprocess.run(command, capture_output=True, cwd=ROOT, env=environment(variables), check=False)
+    result = octavo_here("import", odd, variables=variables)
     assert result.returncode == 0, result.stderr
-    assert b"\x1b" not in result.stdout
+    assert "\x1b" not in result.stdout
     assert names() == ["caf-31m"]
+    listed = json.loads(octavo_here("list", "--json", variables=variables).stdout)["models"]
+    assert odd in [model["files"][0] for model in listed]
+    result = octavo_here("rm", "--yes", "caf-31m", variables=variables)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert names() == []
 
 
 @pytest.mark.parametrize(
@@ -175,9 +179,7 @@ def test_scan_finds_nothing(variables: dict[str, str]) -> None:
     assert "No models of other programs were found" in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("answers", "expected", "code"), [(["all"], ["a", "b"], 0), (["3", "2"], ["b"], 0), (["\x03"], [], 130)]
-)
+@pytest.mark.parametrize(("answers", "expected", "code"), [(["3", "2"], ["b"], 0), (["\x03"], [], 130)])
 def test_scan_on_a_terminal_asks(
     variables: dict[str, str], names: Callable[[], list[str]], answers: list[str], expected: list[str], code: int
 ) -> None:

@@ -16,7 +16,7 @@ from tests.tiny_gguf import write_tiny
 MOST_MEMORY = 200 * 10**6
 OPENING = ("show", "import")
 """Commands that open a model file in their own process."""
-SAMPLE = ("magic", "array of 1 GiB", "half of a model", "scores of bytes", "88 bytes with a dimension of 0")
+SAMPLE = ("magic", "array of 1 GiB", "half of a model")
 """Files for which `octavo run` is started, which opens them in a second process."""
 
 Said = tuple[int, str, str]
@@ -53,12 +53,11 @@ def check_refusal(said: Said) -> str:
     return line
 
 
-@pytest.mark.parametrize("command", ["load", *OPENING])
-def test_every_malformed_file_is_refused(command: str, malformed: dict[str, Path], tmp_path: Path) -> None:
-    said = run_all([[command, str(path)] for path in malformed.values()], tmp_path)
+def test_every_malformed_file_is_refused(malformed: dict[str, Path], tmp_path: Path) -> None:
+    lines = [[command, str(path)] for path in malformed.values() for command in ("load", *OPENING)]
     assert len(malformed) > len(BAD) + len(SPARSE)
-    for path, one in zip(malformed.values(), said, strict=True):
-        assert path.name[:20] in check_refusal(one)
+    for (_, path), said in zip(lines, run_all(lines, tmp_path), strict=True):
+        assert Path(path).name[:20] in check_refusal(said)
 
 
 @pytest.mark.parametrize("name", SAMPLE)
@@ -77,8 +76,7 @@ def test_a_vocabulary_on_which_llama_cpp_aborts(engine: str, tiny_model: Callabl
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs")
-@pytest.mark.parametrize("command", OPENING)
-def test_what_is_no_file(command: str, tmp_path: Path) -> None:
+def test_what_is_no_file(tmp_path: Path) -> None:
     """Nothing blocks on a pipe that nobody writes to, or reads a device that never ends."""
     fifo, loop, gone = tmp_path / "fifo.gguf", tmp_path / "loop.gguf", tmp_path / "gone.gguf"
     os.mkfifo(fifo)
@@ -90,7 +88,8 @@ def test_what_is_no_file(command: str, tmp_path: Path) -> None:
     for path in odd:
         path.write_bytes(b"GGUF")
     paths = [tmp_path, fifo, Path("/dev/zero"), loop, gone, in_a_file, tmp_path / ("x" * 300), *odd]
-    for said in run_all([[command, str(path)] for path in [*paths, ""]], tmp_path / "data"):
+    lines = [[command, str(path)] for path in [*paths, ""] for command in OPENING]
+    for said in run_all(lines, tmp_path / "data"):
         check_refusal(said)
 
 
@@ -104,32 +103,28 @@ def test_a_file_that_may_not_be_read(command: str, tmp_path: Path) -> None:
     assert "permissions" in check_refusal(said)
 
 
-@pytest.mark.parametrize("command", OPENING)
-def test_hostile_metadata_is_shown_and_not_obeyed(
-    command: str, tiny_model: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_hostile_metadata_is_shown_and_not_obeyed(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
     evil = HOSTILE.decode()
     path = tiny_model(
         tokenizer="gpt2",
         chat_template=f"{evil}{{{{ messages }}}}",
         metadata={"general.name": evil, f"evil.{evil}": evil, "general.tags": [evil, evil]},
     )
-    ((code, stdout, stderr),) = run_all([[command, str(path)]], tmp_path)
-    assert (code, stderr) == (0, "")
-    assert stdout.replace("\n", "").isprintable()
-    if command == "show":
-        assert "␛]52;c" in stdout
+    shown, imported = run_all([[command, str(path)] for command in OPENING], tmp_path)
+    for code, stdout, stderr in (shown, imported):
+        assert (code, stderr) == (0, "")
+        assert stdout.replace("\n", "").isprintable()
+    assert "␛]52;c" in shown[1]
 
 
-@pytest.mark.parametrize("command", OPENING)
-def test_hostile_names_in_a_file_of_no_known_kind(command: str, tmp_path: Path) -> None:
+def test_hostile_names_in_a_file_of_no_known_kind(tmp_path: Path) -> None:
     """An architecture and a tensor that are only there to be printed."""
     path = tmp_path / "evil.gguf"
     name = HOSTILE[:40]
     path.write_bytes(gguf((key(b"general.architecture", STRING, text(HOSTILE)),), (tensor(name, (8,)),), bytes(32)))
-    ((code, stdout, stderr),) = run_all([[command, str(path)]], tmp_path)
-    assert code in (0, 1)
-    assert (stdout + stderr).replace("\n", "").isprintable()
+    for code, stdout, stderr in run_all([[command, str(path)] for command in OPENING], tmp_path):
+        assert code in (0, 1)
+        assert (stdout + stderr).replace("\n", "").isprintable()
 
 
 def test_the_measurement_sees_memory_and_signals() -> None:

@@ -127,6 +127,9 @@ def test_refusals(data: Path, tiny: Path, tmp_path: Path, monkeypatch: pytest.Mo
     assert octavo_here("quantize", STARTER).returncode == 2
     assert octavo_here("quantize", "", "Q8_0").returncode == 2
     assert made(data) == []
+    for source in (tiny, write_checkpoint(tmp_path / "Tiny").folder):
+        out = tmp_path / ("a" * 248 + ".gguf")  # with .part it is too long
+        assert f"{out}' cannot be written (File name too long)" in one_sentence(str(source), "Q8_0", "-o", str(out))
     monkeypatch.setenv("OCTAVO_DATA_DIR", str(tiny))
     assert "OCTAVO_DATA_DIR" in one_sentence(str(tmp_path / "foo.gguf"), "Q8_0", "-o", str(tiny / "models" / "x.gguf"))
 

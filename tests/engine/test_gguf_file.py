@@ -132,12 +132,12 @@ def test_a_file_without_tensors_is_good(tmp_path: Path) -> None:
     assert GgufFile.open(path).architecture == "llama"
 
 
-def test_the_starter_model_agrees_with_the_gguf_package(starter_path: Path) -> None:
-    file, reader = GgufFile.open(starter_path), GGUFReader(starter_path)
-    assert {t.name: (t.tensor_type, tuple(t.shape), t.data_offset, t.n_bytes) for t in reader.tensors} == {
+def test_the_starter_model_agrees_with_the_gguf_package(starter_path: Path, starter_reader: GGUFReader) -> None:
+    file, fields = GgufFile.open(starter_path), starter_reader.fields
+    assert {t.name: (t.tensor_type, tuple(t.shape), t.data_offset, t.n_bytes) for t in starter_reader.tensors} == {
         t.name: (t.type, t.shape, t.offset, t.n_bytes) for t in file.tensors.values()
     }
-    expected = {name: field.contents() for name, field in reader.fields.items() if not name.startswith("GGUF.")}
+    expected = {name: field.contents() for name, field in fields.items() if not name.startswith("GGUF.")}
     for name, value in expected.items():
         if isinstance(value, list):
             value = LongArray(len(value)) if len(value) > 1024 else tuple(value)  # noqa: PLW2901

@@ -52,7 +52,8 @@ def test_a_search_survives_a_repository_that_does_not_answer(hub: Hub) -> None:
     assert len(b.variants) == 2
 
 
-def test_a_search_is_asked_again_when_the_hub_is_busy(hub: Hub) -> None:
+def test_a_search_is_asked_again_when_the_hub_is_busy(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.patience.PAUSES_S", (0,))
     hub.add("me/a-GGUF", QWEN)
     hub.fail("/api/models", status=429, headers={"Retry-After": "0"}, times=1)
     assert len(search(["gguf"], 5)) == 1

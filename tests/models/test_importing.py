@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from gguf import GGUFWriter
 
@@ -16,6 +15,7 @@ from models.catalogue import Catalogue, Origin
 from models.errors import CatalogueError, CopyError, NotALanguageModel
 from models.folders import models_folder
 from models.importing import candidate_of, install
+from tests.split_gguf import split_gguf
 from tests.tiny_gguf import write_tiny
 
 Tiny = Callable[..., Path]
@@ -29,32 +29,13 @@ def catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalogue:
     return Catalogue()
 
 
-def write_split(folder: Path, name: str = "big", count: int = 3) -> list[Path]:
-    """A model whose tensors are dealt out to several files, as llama.cpp's gguf-split does it."""
-    whole = write_tiny(folder / "whole.gguf", tokenizer="gpt2")
-    from gguf import GGUFReader
-
-    reader = GGUFReader(whole)
-    paths = []
-    for number in range(count):
-        paths.append(folder / f"{name}-{number + 1:05}-of-{count:05}.gguf")
-        writer = GGUFWriter(paths[-1], "llama")
-        if number == 0:
-            for field in reader.fields.values():
-                if not field.name.startswith(("GGUF.", "general.architecture")):
-                    sub_type = field.types[-1] if len(field.types) > 1 else None
-                    writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=sub_type)
-        writer.add_uint16("split.no", number)
-        writer.add_uint16("split.count", count)
-        writer.add_int32("split.tensors.count", len(reader.tensors))
-        for tensor in reader.tensors[number::count]:
-            writer.add_tensor(tensor.name, np.array(tensor.data), raw_dtype=tensor.tensor_type)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+def write_split(folder: Path) -> list[Path]:
+    """A model in three files, big-00001-of-00003.gguf and so on, and not in one."""
+    whole = write_tiny(folder / "big.gguf", tokenizer="gpt2")
+    shards = split_gguf(whole, 8)
     whole.unlink()
-    return paths
+    assert len(shards) == 3
+    return list(shards)
 
 
 def copy_silently(done: int, total: int) -> None:

@@ -17,7 +17,7 @@ from models.quantize_types import FILE_TYPES
 from tests.tiny_gguf import CHATML
 
 
-def test_the_starter_as_llama_cpp_and_gguf_see_it(starter_path: Path) -> None:
+def test_the_starter_as_llama_cpp_and_gguf_see_it(starter_path: Path, starter_reader: GGUFReader) -> None:
     summary = inspect_model([starter_path])
     params = llama.llama_model_default_params()
     params.vocab_only = True
@@ -26,7 +26,7 @@ def test_the_starter_as_llama_cpp_and_gguf_see_it(starter_path: Path) -> None:
     assert summary.chat_template == llama.llama_model_chat_template(model, None).decode()
     llama.llama_model_free(model)
 
-    tensors = GGUFReader(starter_path).tensors
+    tensors = starter_reader.tensors
     assert summary.parameters == sum(int(tensor.n_elements) for tensor in tensors)
     n_bytes = sum(int(tensor.n_bytes) for tensor in tensors)
     assert summary.bits_per_weight == pytest.approx(8 * n_bytes / summary.parameters)

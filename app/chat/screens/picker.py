@@ -16,8 +16,13 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from app.chat.choice import Choice
+from app.chat.widgets.message_keys import key_of
 from engine.errors import OctavoError
 from engine.printable import one_line
+
+
+_NO_MARK = "\u00a0\u00a0"
+"""Spaces that stay at the beginning of a line."""
 
 
 class PickerScreen(ModalScreen[str | None]):
@@ -78,14 +83,18 @@ class PickerScreen(ModalScreen[str | None]):
         options.highlighted = next(iter([*in_use, *usable]), None)
         note = self.query_one(".note", Static)
         otherwise = "Nothing has these words." if self._choices else self._empty
-        note.update(Content("↑ ↓ choose  ⏎ take  esc close" if self._shown else otherwise))
+        note.update(Content(self._usage() if self._shown else otherwise))
+
+    def _usage(self) -> str:
+        up, down, close = (key_of(self, name) for name in ("picker_up", "picker_down", "picker_cancel"))
+        return f"{up} {down} choose  ⏎ take  {close} close"
 
     def _row(self, choice: Choice) -> Content:
-        mark = "● " if choice.key == self._current else "  "
+        mark = "● " if choice.key == self._current else _NO_MARK
         row = Content(f"{mark}{one_line(choice.label)}")
         if not choice.details:
             return row
-        return Content.assemble(row, "\n    ", (one_line(choice.details), "dim"))
+        return Content.assemble(row, "\n", _NO_MARK, (one_line(choice.details), "dim"))
 
     @on(Input.Changed)
     def _filter(self, event: Input.Changed) -> None:

@@ -27,6 +27,7 @@ _BEFORE, _AFTER = 40, 120
 class SearchScreen(ModalScreen[SearchHit | None]):
     """Ends with the hit that the user wants to see, or None."""
 
+    BINDING_GROUP_TITLE = "Search"
     BINDINGS = [  # noqa: RUF012 - Textual declares it so
         Binding("escape", "dismiss", "Close", show=False, id="search_close"),
         Binding("down", "move(1)", "Next", show=False, priority=True, id="search_next"),

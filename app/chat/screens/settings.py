@@ -16,6 +16,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from app.chat.settings import ChatSettings, explanation
+from app.chat.widgets.message_keys import key_of
 from engine.errors import OctavoError
 from engine.printable import one_line
 
@@ -59,7 +60,9 @@ class SettingsScreen(ModalScreen[None]):
             yield OptionList()
             yield Input(compact=True)
             yield Static(classes="note")
-            yield Static("⏎ change  del default  f4 this chat or new ones  esc close", classes="usage")
+            reset, other, close = (key_of(self, name) for name in ("settings_reset", "settings_other", "settings_back"))
+            usage = f"⏎ change  {reset} default  {other} this chat or new ones  {close} close"
+            yield Static(Content(usage), classes="usage")
 
     def on_mount(self) -> None:
         """Begin with this chat."""

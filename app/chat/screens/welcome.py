@@ -31,6 +31,7 @@ _OFFLINE = "A model that you have already, or without a network: octavo import F
 class WelcomeScreen(ModalScreen[Choice | None]):
     """Ends with the model to begin with, which is installed by then, or None where the user wants to choose later."""
 
+    BINDING_GROUP_TITLE = "Welcome"
     BINDINGS = [Binding("escape", "leave", "Later", show=False, id="welcome_leave")]  # noqa: RUF012 - Textual's way
 
     def __init__(self, find_choices: Callable[[], list[Choice]], post: Post) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from textual import on
 from textual.app import ComposeResult
@@ -36,17 +37,19 @@ Outcome = DropOldest | LargerWindow | Summarized
 class EdgeScreen(ModalScreen[Outcome | None]):
     """Ends with what was done or is left to do, or None where all is left as it is."""
 
+    BINDING_GROUP_TITLE = "A full window"
     BINDINGS = [Binding("escape", "leave", "Leave it", show=False, id="edge_leave")]  # noqa: RUF012 - Textual's way
 
     def __init__(self, session: Session, chat: OpenChat, context: int, used: int, kv: KvStats | None) -> None:
+        """used: tokens of the window that the chat takes, as far as it is known."""
         super().__init__()
-        self._used = used
+        self._context, self._used = context, used
         self._shown: list[Remedy] = []
-        self._edge = WindowEdge(session, chat, context, used, kv, self._show)
+        self._find = partial(WindowEdge, session, chat, context, used, kv, self._show)
 
     def compose(self) -> ComposeResult:
         """What has happened, what can be done, and what is being found out."""
-        context = self._edge.context
+        context = self._context
         how = "is full" if self._used >= context else f"holds {self._used:,} tokens"
         with Vertical(classes="dialog"):
             yield Static("The window of this chat", classes="dialog-title")
@@ -57,7 +60,8 @@ class EdgeScreen(ModalScreen[Outcome | None]):
             yield Static(id="edge-note", markup=False)
 
     def on_mount(self) -> None:
-        """Show what is known so far."""
+        """Find out what can be done, and show what is known so far."""
+        self._edge = self._find()
         self._show()
 
     def on_unmount(self) -> None:
@@ -65,8 +69,8 @@ class EdgeScreen(ModalScreen[Outcome | None]):
         self._edge.cancel()
 
     def _show(self) -> None:
-        if not self.is_mounted:
-            return
+        if not self.is_attached:
+            return  # the user has not waited for it
         order = (DropOldest, SummarizedChat, LargerWindow)
         self._shown = sorted(self._edge.remedies, key=lambda remedy: order.index(type(remedy)))
         choices = self.query_one(OptionList)

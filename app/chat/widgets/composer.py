@@ -20,11 +20,15 @@ from app.chat.editor import edited, editor_command
 from app.chat.errors import StoreError
 from app.chat.history import PromptHistory
 from app.chat.slash import Known
+from app.chat.terminal_keys import teach_textual
 from app.chat.widgets.completing_area import CompletingArea
+from app.chat.widgets.message_keys import key_of
 from app.chat.widgets.prompt_area import PromptArea
 from engine.errors import OctavoError
 from engine.printable import one_line
 from engine.units import format_bytes
+
+teach_textual()
 
 _LOOKED_AT = 50_000
 """Characters up to which a text is looked through for files at every key; it is sent with all of them in any case."""
@@ -131,7 +135,8 @@ class Composer(CompletingArea):
         self.move_cursor(self.document.end)
         self.stop_completing()
         self.set_class(draft.editing is not None, "editing")
-        self.border_title = None if draft.editing is None else Content("Editing an earlier message · Esc leaves it")
+        title = f"Editing an earlier message · {key_of(self, 'leave')} leaves it"
+        self.border_title = None if draft.editing is None else Content(title)
 
     # --- sending ---
 

@@ -59,6 +59,11 @@ class LazyScroll(VerticalScroll, inherit_bindings=False):
             self.follows = False
             self._held = self._hold_at(place)
 
+    def begin_with(self, widget: Widget) -> None:
+        """Let the window begin with a widget that has no place yet, as soon as it has one."""
+        self.follows, self._held = False, _Held(widget, 0, 0, 0)
+        self.refresh(layout=True)
+
     def place(self, widget: Widget) -> Place | None:
         """Where a widget is in the content; None if it has no place yet."""
         return place_of(widget, self._placements)

@@ -43,6 +43,7 @@ class MessageView(Lazy, can_focus=True):
     """
 
     HOLDS_LAZY = True
+    BINDING_GROUP_TITLE = "A message"
     BINDINGS = MESSAGE_BINDINGS
 
     @dataclass

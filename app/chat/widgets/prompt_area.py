@@ -81,8 +81,8 @@ class PromptArea(TextArea, inherit_bindings=False):
     async def _on_key(self, event: events.Key) -> None:
         """Carry out at once what a key here is bound to.
 
-        Textual does so only when the key has been passed on to the app. By then, what was typed after it is in the text:
-        a fast typist's next message would be sent with the one that Enter was to send.
+        Textual does so only when the key has been passed on to the app. By then, what was typed after it is in the
+        text: the beginning of a fast typist's next message would be sent with the one that Enter was to send.
         """
         if event.is_printable:
             return

@@ -35,6 +35,7 @@ class _Asked(enum.Enum):
 class Sidebar(Vertical):
     """Lists what is stored, and changes it; whoever owns the screen opens chats."""
 
+    BINDING_GROUP_TITLE = "List of chats"
     BINDINGS = [  # noqa: RUF012 - Textual declares it so
         Binding("n", "new", "New chat", show=False, id="sidebar_new"),
         Binding("r", "rename", "Rename", show=False, id="sidebar_rename"),

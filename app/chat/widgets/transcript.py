@@ -23,6 +23,7 @@ LEAVE_KEY = "transcript_leave"
 class Transcript(LazyScroll, can_focus=False, inherit_bindings=False):
     """Shows one chat at a time. has_news: there is new text below the window."""
 
+    BINDING_GROUP_TITLE = "Among messages"
     BINDINGS = [  # noqa: RUF012 - Textual declares it so
         Binding("up,k", "move(-1)", "Message before", show=False, id="transcript_before"),
         Binding("down,j", "move(1)", "Message after", show=False, id="transcript_after"),
@@ -144,6 +145,8 @@ class Transcript(LazyScroll, can_focus=False, inherit_bindings=False):
             view.focus(scroll_visible=False)
             if place := self.place(view):
                 self.jump(place.top)
+            else:
+                self.begin_with(view)
 
     def action_move(self, offset: int) -> None:
         """Focus the message before or after; after the last one, the user writes again."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from textual import events
+from textual._xterm_parser import XTermParser
 
 from app.chat.widgets.completion_popup import CompletionPopup
 from app.chat.widgets.composer import Composer
@@ -52,6 +53,20 @@ def test_keys_act_in_their_order() -> None:
         assert driven.composer.text == "next"
 
     drive(flow)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "key"),
+    [
+        ("\x1b\r", "alt+enter"),
+        ("\x1b[13;3u", "alt+enter"),
+        ("\x1b[13;2u", "shift+enter"),
+        ("\n", "ctrl+j"),
+        ("\r", "enter"),
+    ],
+)
+def test_what_terminals_send(sequence: str, key: str) -> None:
+    assert [getattr(event, "key", None) for event in XTermParser().feed(sequence)] == [key]
 
 
 def test_it_grows_to_a_third_of_the_screen() -> None:

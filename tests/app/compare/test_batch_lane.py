@@ -13,7 +13,7 @@ import pytest
 
 from app.compare.batch_engines import LlamaCppBatch, PagedBatch, random_ids
 from app.compare.batch_lane import ProcessBatchVariant, contiguous_variants, paged_variants, window_for
-from app.compare.lanes import BatchTest, BatchVariant, RequestStopped
+from app.compare.lanes import BatchTest, BatchVariant, RequestStopped, Started
 from engine.config import EngineConfig, KvType
 from engine.errors import EngineDied, MemoryLimitError, ModelFileError
 from engine.llama_batch import LlamaBatch
@@ -145,7 +145,8 @@ def test_all_ways_are_measured_in_processes_of_their_own(tiny_model: TinyModel, 
     ]
     for variant in made:
         fractions: list[float] = []
-        variant.start(fractions.append)
+        started = variant.start(fractions.append)
+        assert started == Started("contiguous" if variant.name else "paged", 4 * 256)
         assert fractions[-1] == 1.0
         start = time.monotonic()
         seconds = [variant.decode(test, never) for test in (*TESTS, *TESTS)]
@@ -192,6 +193,17 @@ def test_a_model_that_cannot_be_loaded(tmp_path: Path) -> None:
         with pytest.raises(ModelFileError):
             variant.start(lambda _: None)
         variant.close()
+
+
+def test_the_starter_model_in_batches(starter_path: Path) -> None:
+    [paged] = paged_variants(starter_path, CONFIG, TESTS)
+    [split] = [v for v in contiguous_variants(starter_path, CONFIG, TESTS) if v.name == "split, flash on"]
+    for variant in (paged, split):
+        try:
+            variant.start(lambda _: None)
+            assert all(variant.decode(test, never) > 0 for test in TESTS)
+        finally:
+            variant.close()
 
 
 def test_quantized_keys_are_measured_too(tiny_model: TinyModel) -> None:

@@ -71,12 +71,13 @@ def test_an_answer_of_each_server(server: OpenAiServer, variant: EndpointVariant
 @pytest.mark.parametrize("style", list(Style))
 def test_several_answers(server: OpenAiServer, variant: EndpointVariant, style: Style) -> None:
     server.behaviour = Behaviour(style)
-    answer, texts = ask(variant, replace(CHAT, n=3))
+    answer, texts = ask(variant, replace(CHAT, n=3, sampling=SamplingParams(seed=5)))
     assert answer.texts == (ANSWER,) * 3
     assert answer.generated_tokens == 9
     assert "".join(texts) == ANSWER
     assert answer.engine is None
-    assert len(server.answered) == (3 if style is Style.OLLAMA else 1)  # Ollama gives one answer, whatever n is
+    asked = [(request.body.get("n", 1), request.body["seed"]) for request in server.answered]
+    assert asked == ([(3, 5), (1, 6), (1, 7)] if style is Style.OLLAMA else [(3, 5)])  # Ollama gives one, whatever n is
 
 
 @pytest.mark.parametrize("style", list(Style))

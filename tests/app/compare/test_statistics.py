@@ -86,9 +86,9 @@ def test_more_work_in_the_same_time_counts() -> None:
 @pytest.mark.parametrize("noise", ["normal", "heavy tails"])
 @pytest.mark.parametrize("n", [5, 6, 9])
 def test_nineteen_of_twenty_intervals_of_pairs_hold_the_true_ratio(n: int, noise: str) -> None:
-    """With 400 trials, chance moves the coverage by 1.1 % (one standard deviation)."""
+    """In 250 trials chance moves what is found by 1.4 % (one standard deviation)."""
     random = np.random.default_rng(n)
-    true, trials = 1.3, 400
+    true, trials = 1.3, 250
     held = 0
     for _ in range(trials):
         errors = random.normal(0, 0.05, n) if noise == "normal" else 0.03 * random.standard_t(3, n)
@@ -96,14 +96,14 @@ def test_nineteen_of_twenty_intervals_of_pairs_hold_the_true_ratio(n: int, noise
         assert ratio.low is not None
         assert ratio.high is not None
         held += ratio.low <= true <= ratio.high
-    assert 0.92 <= held / trials <= 0.99
+    assert 0.91 <= held / trials <= 0.99
 
 
 @pytest.mark.parametrize(("n_steps", "n_repeats"), [(13, 2), (13, 3), (5, 4)])
 def test_nine_of_ten_intervals_of_sessions_hold_the_true_ratio(n_steps: int, n_repeats: int) -> None:
     """Some steps take twenty times as long as others, and the lanes differ in each of them."""
     random = np.random.default_rng(n_steps)
-    trials, held = 200, 0
+    trials, held = 150, 0
     for _ in range(trials):
         means = random.exponential(1, (n_steps, 1, 2)) + 0.1
         times = means * np.exp(random.normal(0, 0.05, (n_steps, n_repeats, 2)))
