@@ -100,13 +100,13 @@ def compare(
     finally:
         status.clear()
     record = prepared.record
+    if not code and not (record.session or record.raw):
+        raise OctavoError("Nothing could be measured, for the reasons above.")
     try:
         if save is not None:
             _save(record, save)
     finally:
         _write(record, form or "plain")
-    if not code and not (record.session or record.raw):
-        raise OctavoError("Nothing could be measured: the report says why.")
     return code
 
 

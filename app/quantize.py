@@ -138,8 +138,22 @@ class _Command:
         out = self.output or models_folder() / f"{name}.gguf"
         check_output(source.path, out)
         with _as_gguf(source, out) as gguf:
-            plan = self._plan(gguf, source, out)
+            is_converted = gguf.conversion is not None
+            plan = make_plan(gguf.path, self.settings)
+            if not self.as_json:
+                write_text(describe_plan(plan, self.settings, source.name, out, is_converted=is_converted))
+            check_plan(
+                plan,
+                self.settings,
+                out,
+                allow_requantize=self.allow_requantize,
+                strict=self.strict,
+                is_converted=is_converted,
+            )
+            fields = plan_as_dict(plan, self.settings, out, is_converted=is_converted)
             if self.dry_run:
+                if self.as_json:
+                    write_json(fields)
                 return 0
             if not self._may_write(out):
                 return 1
@@ -155,32 +169,10 @@ class _Command:
                     quality = self._measure(gguf.path if plan.changes else out, out)
             finally:  # the file is there, whatever becomes of the comparison
                 if self.as_json:
-                    made = result_as_dict(model, seconds, quality)
-                    write_json(self._plan_as_dict(plan, gguf, out) | made)
+                    write_json(fields | result_as_dict(model, seconds, quality))
         if quality and not self.as_json:
             write_text(describe_quality(quality))
         return 0
-
-    def _plan(self, gguf: _Gguf, source: Source, out: Path) -> Plan:
-        """Make it, show it, and check that it is what the user allows."""
-        plan = make_plan(gguf.path, self.settings)
-        is_converted = gguf.conversion is not None
-        if not self.as_json:
-            write_text(describe_plan(plan, self.settings, source.name, out, is_converted=is_converted))
-        check_plan(
-            plan,
-            self.settings,
-            out,
-            allow_requantize=self.allow_requantize,
-            strict=self.strict,
-            is_converted=is_converted,
-        )
-        if self.dry_run and self.as_json:
-            write_json(self._plan_as_dict(plan, gguf, out))
-        return plan
-
-    def _plan_as_dict(self, plan: Plan, gguf: _Gguf, out: Path) -> dict[str, Any]:
-        return plan_as_dict(plan, self.settings, out, is_converted=gguf.conversion is not None)
 
     def _may_write(self, out: Path) -> bool:
         """Whether a file that is there may go. Raises QuantizeError where nobody can be asked."""
@@ -216,7 +208,7 @@ class _Command:
         """Enter the file, as the user's own where the user said where to put it."""
         is_ours = out.absolute().parent == models_folder().absolute()
         is_path = os.path.exists(os.path.expanduser(self.source))
-        origin = one_line(str(source.path.absolute()) if is_path else self.source)
+        origin = str(source.path.absolute()) if is_path else self.source
         name = safe_name(out.name)
         return Catalogue().add(name, (out,), Origin.MADE if is_ours else Origin.LINKED, origin)
 

@@ -149,8 +149,9 @@ def _as_f32(values: np.ndarray, dtype: str) -> np.ndarray:
 
 def _neighbours_together(values: np.ndarray, heads: int) -> np.ndarray:
     """Rows of each head from the order 0 … n/2-1, n/2 … n-1 into 0, n/2, 1, n/2+1 …"""
-    halves = values.reshape(heads, 2, -1, *values.shape[1:])
-    return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(values.shape)
+    n = len(values) // heads
+    order = np.arange(n).reshape(2, n // 2).T.ravel()
+    return values.reshape(heads, n, *values.shape[1:])[:, order].reshape(values.shape)
 
 
 def _dimensions(shape: tuple[int, ...]) -> str:

@@ -43,11 +43,6 @@ class RemoteRepository:
         """As "user/name"."""
         return self.reference.repository
 
-    @property
-    def revision(self) -> str:
-        """The branch, tag or commit that was asked for."""
-        return self.reference.revision or constants.DEFAULT_REVISION
-
 
 def repository(reference: HubReference) -> RemoteRepository:
     """The repository with its files' sizes and hashes; in offline mode, as far as the hub's cache has it.

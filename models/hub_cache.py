@@ -41,8 +41,13 @@ def cached_files(reference: HubReference) -> CachedFiles | None:
 
 def cached_paths(repository: str, commit: str, files: Sequence[RemoteFile]) -> tuple[Path, ...] | None:
     """Where the cache has these files, all of them and of the right size; None otherwise."""
-    paths = [cached_path(repository, commit, file) for file in files]
-    return None if None in paths else tuple(path for path in paths if path)
+    paths = []
+    for file in files:
+        path = cached_path(repository, commit, file)
+        if path is None:
+            return None
+        paths.append(path)
+    return tuple(paths)
 
 
 def cached_path(repository: str, commit: str, file: RemoteFile) -> Path | None:

@@ -46,7 +46,7 @@ class Candidate(NamedTuple):
     @property
     def n_bytes(self) -> int:
         """Size of all files."""
-        return sum(os.path.getsize(file) for file in self.files)
+        return _size(self.files)
 
 
 class Outcome(NamedTuple):

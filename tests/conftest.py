@@ -20,6 +20,14 @@ _HUB_VARIABLES = (
 )
 
 
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the tests, and the processes that they start, away from what the user of this machine has."""
+    for name in ("DATA", "CONFIG"):
+        monkeypatch.setenv(f"OCTAVO_{name}_DIR", str(tmp_path_factory.mktemp(name.lower())))
+    monkeypatch.setenv("OCTAVO_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "octavo-cache"))
+
+
 @pytest.fixture(scope="session")
 def starter_path() -> Path:
     """SmolLM2-135M-Instruct (Q4_1), the model that the `starter` extra installs."""

@@ -113,7 +113,7 @@ def _window(status: Status, loaded: Loaded) -> Part:
     if fullness >= NEARLY_FULL:
         full = f"{fullness:.0%} full: F6"
         return Part("warning", (f"{bar(fullness)} {count} tokens, {full}", full), (8, 11))
-    return Part("window", (f"{bar(fullness)} {count} tokens", f"{bar(fullness)} {count}", count), (5, 8, 10))
+    return Part("window", (f"{bar(fullness)} {count} tokens", f"{bar(fullness)} {count}", count), (5, 6, 10))
 
 
 def bar(fraction: float) -> str:
@@ -124,7 +124,7 @@ def bar(fraction: float) -> str:
 
 def _kv(kv: KvStats) -> Part:
     held, reserved = format_bytes(kv.bytes_resident), format_bytes(kv.bytes_contiguous_would_reserve)
-    return Part("kv", (f"KV {held}, contiguous {reserved}", f"KV {held}/{reserved}"), (1, 6))
+    return Part("kv", (f"KV {held}, contiguous {reserved}", f"KV {held}/{reserved}"), (1, 7))
 
 
 def _activity(status: Status) -> Part | None:
@@ -135,4 +135,4 @@ def _activity(status: Status) -> Part | None:
     if status.unread:
         long.append(f"{status.unread} unread")
         short.append(f"●{status.unread}")
-    return Part("activity", (", ".join(long), " ".join(short)), (3, 7)) if long else None
+    return Part("activity", (", ".join(long), " ".join(short)), (3, 8)) if long else None

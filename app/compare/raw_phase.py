@@ -22,7 +22,7 @@ from engine.messages import TextRequest, TokenPrompt
 _TRIAL = 2
 """Rounds after which only the faster variant of a lane goes on."""
 
-_WARM_UP = RawTest(128, 0, decodes=False), RawTest(8, 0, decodes=True)
+_WARM_UP = RawTest(64, 0, decodes=False), RawTest(8, 0, decodes=True)
 
 
 def rounds(repeat: int) -> int:
@@ -43,7 +43,8 @@ class RawPhase:
         """Let every engine touch its memory once; nothing of it counts. Raises Stop or Skip."""
         for entrant in crew.fit:
             for test in _WARM_UP:
-                crew.attempt(entrant, "warm-up", partial(self._measure, test, entrant, -1))
+                if entrant in crew.fit:
+                    crew.attempt(entrant, "warm-up", partial(self._measure, test, entrant, -1))
 
     def run(self, test: RawTest, crew: Crew[Variant]) -> None:
         """All rounds of a test. Raises NobodyLeft, Stop or Skip."""

@@ -7,6 +7,7 @@ import os
 import pty
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -59,6 +60,23 @@ def test_the_second_interrupt_acts_as_usual() -> None:
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such signal")
+def test_a_terminal_that_is_closed() -> None:
+    """It is an interrupt too, unless the command was started with nohup(1)."""
+    seen: list[Interrupted] = []
+    usual = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        with interrupts_to(seen.append):
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert seen == [Interrupted(signal.SIGHUP)]
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        with interrupts_to(seen.append):
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert len(seen) == 1
+    finally:
+        signal.signal(signal.SIGHUP, usual)
 
 
 def test_a_batch_keeps_what_it_has(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_no_network(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_repository_with_sizes_and_hashes(hub: Hub) -> None:
     commit = hub.add("me/m-GGUF", QWEN, gguf={"total": 12, "context_length": 99}, gated="manual")
     remote = repository(HubReference("me/m-GGUF", "Q8_0"))
-    assert (remote.name, remote.commit, remote.revision) == ("me/m-GGUF", commit, "main")
+    assert (remote.name, remote.commit) == ("me/m-GGUF", commit)
     assert (remote.parameters, remote.context, remote.is_gated) == (12, 99, True)
     sizes = {file.name: (file.n_bytes, bool(file.sha256)) for file in remote.files}
     assert sizes == {"qwen3-Q4_K_M.gguf": (4, True), "qwen3-Q8_0.gguf": (10, True), "README.md": (6, False)}

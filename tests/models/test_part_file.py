@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from models.errors import CopyError
-from models.part_file import PartFile
+from models.part_file import PartFile, remove_abandoned
 
 
 def test_it_appears_when_it_is_finished(tmp_path: Path) -> None:
@@ -85,3 +86,26 @@ def test_a_replaced_file_outlives_an_error(tmp_path: Path) -> None:
         part.finish()
     assert target.read_bytes() == b"content"
     assert os.listdir(tmp_path) == ["model.gguf"]
+
+
+def test_two_stages_of_one_file(tmp_path: Path) -> None:
+    with PartFile(tmp_path / "model.gguf", stage=".first") as first, PartFile(tmp_path / "model.gguf") as part:
+        first.stream.write(b"first")
+        part.stream.write(b"content")
+        assert sorted(os.listdir(tmp_path)) == ["model.gguf.first.part", "model.gguf.part"]
+        part.finish()
+    assert os.listdir(tmp_path) == ["model.gguf"]
+    assert (tmp_path / "model.gguf").read_bytes() == b"content"
+
+
+def test_only_what_nobody_comes_back_to_is_removed(tmp_path: Path) -> None:
+    """Neither what is being written, however slowly, nor a recent download of a browser, nor anything else."""
+    names = ("old.gguf.part", "new.gguf.part", "busy.gguf.part", "old.gguf")
+    for name in names:
+        (tmp_path / name).touch()
+    with PartFile(tmp_path / "busy.gguf"):
+        for name in names:
+            age_s = 60 if name.startswith("new") else 2 * 24 * 3600
+            os.utime(tmp_path / name, (time.time() - age_s,) * 2)
+        remove_abandoned(tmp_path)
+        assert sorted(os.listdir(tmp_path)) == ["busy.gguf.part", "new.gguf.part", "old.gguf"]

@@ -21,10 +21,6 @@ from engine.errors import OctavoError
 from engine.printable import one_line
 
 
-_NO_MARK = "\u00a0\u00a0"
-"""Spaces that stay at the beginning of a line."""
-
-
 class PickerScreen(ModalScreen[str | None]):
     """Ends with the key of a choice, or None. load: finds the choices, in a thread; it may raise OctavoError."""
 
@@ -90,11 +86,11 @@ class PickerScreen(ModalScreen[str | None]):
         return f"{up} {down} choose  ⏎ take  {close} close"
 
     def _row(self, choice: Choice) -> Content:
-        mark = "● " if choice.key == self._current else _NO_MARK
+        mark = "● " if choice.key == self._current else "○ "
         row = Content(f"{mark}{one_line(choice.label)}")
         if not choice.details:
             return row
-        return Content.assemble(row, "\n", _NO_MARK, (one_line(choice.details), "dim"))
+        return Content.assemble(row, "\n  ", (one_line(choice.details), "dim"))
 
     @on(Input.Changed)
     def _filter(self, event: Input.Changed) -> None:

@@ -43,13 +43,13 @@ class EdgeScreen(ModalScreen[Outcome | None]):
     def __init__(self, session: Session, chat: OpenChat, context: int, used: int, kv: KvStats | None) -> None:
         """used: tokens of the window that the chat takes, as far as it is known."""
         super().__init__()
-        self._context, self._used = context, used
+        self._window, self._used = context, used
         self._shown: list[Remedy] = []
         self._find = partial(WindowEdge, session, chat, context, used, kv, self._show)
 
     def compose(self) -> ComposeResult:
         """What has happened, what can be done, and what is being found out."""
-        context = self._context
+        context = self._window
         how = "is full" if self._used >= context else f"holds {self._used:,} tokens"
         with Vertical(classes="dialog"):
             yield Static("The window of this chat", classes="dialog-title")

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from textual import events
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
 from app.chat.message_texts import text_size, thought_title
+from app.chat.widgets.column import Column
 from app.chat.widgets.markdown_body import MarkdownBody, PlainBody
 from engine.printable import printable
 
@@ -23,11 +23,10 @@ _FIRST_LINES = 6
 _FIRST_CHARACTERS = 600
 
 
-class Fold(Vertical):
+class Fold(Column):
     """A line that says what is folded, and below it the text itself, while it is unfolded."""
 
     DEFAULT_CSS = """
-    Fold { width: 1fr; height: auto; }
     Fold > .fold-title { height: 1; width: 1fr; color: $text-muted; }
     """
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from textual.app import ComposeResult
-from textual.containers import Vertical
-from textual.geometry import Size
+from textual.geometry import NULL_SIZE, Size
 from textual.widget import Widget
+
+from app.chat.widgets.column import Column
 
 
 def wrapped_lines(text: str, width: int) -> int:
@@ -16,7 +17,7 @@ def wrapped_lines(text: str, width: int) -> int:
     return sum(1 + max(len(line) - 1, 0) // width for line in text.split("\n"))
 
 
-class Lazy(Vertical):
+class Lazy(Column):
     """Empty at first, but as high as its widgets will be, about; or as they were, if it had them.
 
     LazyScroll builds and drops it. is_built: whether it has its widgets. HOLDS_LAZY: whether others are among them.
@@ -25,14 +26,10 @@ class Lazy(Vertical):
 
     HOLDS_LAZY = False
 
-    DEFAULT_CSS = """
-    Lazy { width: 1fr; height: auto; }
-    """
-
     def __init__(self, *, classes: str = "", is_built: bool = False) -> None:
         super().__init__(classes=classes)
         self.is_built = is_built
-        self.expected = Size(0, 0)
+        self.expected = NULL_SIZE
 
     def estimate(self, width: int) -> int:
         """Lines that the widgets will take, about."""
@@ -69,7 +66,7 @@ class Lazy(Vertical):
 
     def forget_height(self) -> None:
         """The widgets would be other ones now."""
-        self.expected = Size(0, 0)
+        self.expected = NULL_SIZE
         self.refresh(layout=True)
 
     async def build(self) -> None:

@@ -10,12 +10,13 @@ import asyncio
 from collections.abc import Container, Iterator
 from typing import NamedTuple
 
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import VerticalScroll
 from textual.geometry import Size
 from textual.layout import DockArrangeResult, WidgetPlacement
 from textual.scrollbar import ScrollBar
 from textual.widget import Widget
 
+from app.chat.widgets.column import Column
 from app.chat.widgets.lazy import Lazy
 from app.chat.widgets.placement import Place, lazy_places, place_of
 
@@ -165,5 +166,5 @@ def _built_outside(near: Container[Widget], widget: Widget) -> Iterator[Lazy]:
         if isinstance(child, Lazy) and child not in near:
             if child.is_built:
                 yield child
-        elif isinstance(child, Vertical):
+        elif isinstance(child, Column):
             yield from _built_outside(near, child)

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from textual.app import ComposeResult
-from textual.containers import Vertical
 
 from app.chat.sections import Piece, SectionWriter, plain_sections
+from app.chat.widgets.column import Column
 from app.chat.widgets.section_views import GROUP, MarkdownSection, PlainSection, Section, SectionGroup, Source
 from engine.printable import printable
 
 
-class MarkdownBody(Vertical):
+class MarkdownBody(Column):
     """Markdown, whole or while it is written. is_whole: nothing follows, for now."""
-
-    DEFAULT_CSS = """
-    MarkdownBody { width: 1fr; height: auto; }
-    """
 
     def __init__(self, text: str = "", *, is_whole: bool = False) -> None:
         super().__init__(classes="body")
@@ -56,6 +52,7 @@ class MarkdownBody(Vertical):
         return [*self._writer.write(printable(carriage)), *self._writer.finish()]
 
     async def _add(self, pieces: list[Piece]) -> None:
+        is_built = len(pieces) <= 2
         for piece in pieces:
             if not piece.begins:
                 await self._groups[-1].append(piece.text)
@@ -63,18 +60,14 @@ class MarkdownBody(Vertical):
             if piece.cuts:
                 self._groups[-1].cut()
             if not self._groups or self._groups[-1].is_full:
-                self._groups.append(SectionGroup([Source(piece.text)], MarkdownSection, is_built=True))
+                self._groups.append(SectionGroup([Source(piece.text)], MarkdownSection, is_built=is_built))
                 await self.mount(self._groups[-1])
             else:
-                await self._groups[-1].add(Source(piece.text))
+                await self._groups[-1].add(Source(piece.text), is_built=is_built)
 
 
-class PlainBody(Vertical):
+class PlainBody(Column):
     """A text as it was typed or pasted."""
-
-    DEFAULT_CSS = """
-    PlainBody { width: 1fr; height: auto; }
-    """
 
     def __init__(self, text: str) -> None:
         super().__init__(classes="body")

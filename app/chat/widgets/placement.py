@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from textual.containers import Vertical
 from textual.layout import WidgetPlacement
 from textual.widget import Widget
 
+from app.chat.widgets.column import Column
 from app.chat.widgets.lazy import Lazy
 
 
@@ -44,7 +44,7 @@ def lazy_places(placements: Iterable[WidgetPlacement], start: int, end: int, top
             continue
         if isinstance(place.widget, Lazy):
             yield place
-        if isinstance(place.widget, Vertical) and not (isinstance(place.widget, Lazy) and place.is_leaf):
+        if isinstance(place.widget, Column) and not (isinstance(place.widget, Lazy) and place.is_leaf):
             yield from lazy_places(_inside(placed), start, end, top + _content_top(placed))
 
 

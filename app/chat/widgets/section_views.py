@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from textual.content import Content
-from textual.geometry import Size
+from textual.geometry import NULL_SIZE, Size
 from textual.widget import Widget
 from textual.widgets import Markdown, Static
 from textual.widgets.markdown import MarkdownBlock
 
 from app.chat.markdown_text import PARSER
+from app.chat.widgets.column import LaidOutByWidth
 from app.chat.widgets.lazy import Lazy, wrapped_lines
 
 GROUP = 12
@@ -30,7 +31,7 @@ class Source:
 
     text: str
     is_cut: bool = False
-    expected: Size = Size(0, 0)
+    expected: Size = NULL_SIZE
 
 
 class Section(Lazy):
@@ -48,6 +49,10 @@ class Section(Lazy):
     def cut(self) -> None:
         """The last block goes on in the next section, which follows without a blank line."""
         raise NotImplementedError
+
+
+class _Text(LaidOutByWidth, Markdown):
+    """Textual's Markdown."""
 
 
 class MarkdownSection(Section):
@@ -69,7 +74,7 @@ class MarkdownSection(Section):
 
     def parts(self) -> Iterable[Widget]:
         """Textual's Markdown, with the app's own parser."""
-        yield Markdown(parser_factory=lambda: PARSER, open_links=False)
+        yield _Text(parser_factory=lambda: PARSER, open_links=False)
 
     async def append(self, text: str) -> None:
         """Go on at the end."""
@@ -144,11 +149,11 @@ class SectionGroup(Lazy):
             self._sources[-1].text += text
             self.forget_height()
 
-    async def add(self, source: Source) -> None:
-        """Another section at the end."""
+    async def add(self, source: Source, *, is_built: bool) -> None:
+        """Another section at the end, with its widgets or without."""
         self._sources.append(source)
         if self.is_built:
-            await self.mount(self._kind(source, is_built=True))
+            await self.mount(self._kind(source, is_built=is_built))
         else:
             self.forget_height()
 

@@ -160,7 +160,8 @@ class Transcript(LazyScroll, can_focus=False, inherit_bindings=False):
     def action_first(self) -> None:
         """Focus the first message, and show its beginning."""
         if views := self._views:
-            self.go_to(views[0].message.id)
+            views[0].focus(scroll_visible=False)
+            self.jump(0)
 
     def action_last(self) -> None:
         """Focus the last message, and follow its end."""
