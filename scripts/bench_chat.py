@@ -2,8 +2,8 @@
 
 Usage: python scripts/bench_chat.py [--kilobytes 300] [--tokens-per-second 100] [--keys 200] [--width 100] [--height 30]
 
-Runs the app without a terminal, and an engine that only pretends to compute. Prints milliseconds, median and worst, from
-a key press until the letter is drawn: in a chat with a long reply, while the reply goes on, while the user reads
+Runs the app without a terminal, and an engine that only pretends to compute. Prints milliseconds, median and worst,
+from a key press until the letter is drawn: in a chat with a long reply, while the reply goes on, while the user reads
 further up, and while the user leafs through it; and how long it takes to open that chat.
 """
 
@@ -35,7 +35,7 @@ from app.chat.widgets.transcript import Transcript
 from engine.messages import Role
 from tests.app.chat.scripted_engine import ScriptedEngine, ScriptedRequest
 
-PARAGRAPH = "A paragraph with **bold** words and `code`, a [link](https://example.com) and enough text to be wrapped. " * 2
+PARAGRAPH = "A paragraph with **bold** words and `code`, a [link](https://example.com) and text to be wrapped. " * 2
 CODE = "def double(x: int) -> int:\n    return 2 * x  # twice as much\n\n" * 6
 PART = f"""## A heading
 
@@ -70,11 +70,11 @@ class Bench:
         self.app = app
 
     async def settle(self) -> None:
-        """Wait until nothing has been built for a while."""
-        before = -1
-        while (now := len(list(self.app.screen.query("*")))) != before:
-            before = now
-            await asyncio.sleep(0.3)
+        """Wait until there is nothing to be built near the window."""
+        transcript = self.app.screen.query_one(Transcript)
+        for _ in range(3):
+            await self.drawn()
+            await self.until(lambda: not transcript._is_filling)
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         while not is_so():
@@ -96,7 +96,7 @@ class Bench:
             length = len(composer.text)
             start = time.perf_counter()
             self.app.post_message(events.Key("x", "x"))
-            await self.until(lambda: len(composer.text) > length)
+            await self.until(lambda length=length: len(composer.text) > length)
             await self.drawn()
             times.append(1000 * (time.perf_counter() - start))
             await asyncio.sleep(0.02)

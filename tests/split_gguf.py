@@ -7,12 +7,14 @@ from pathlib import Path
 from gguf import GGUFReader, GGUFValueType, GGUFWriter
 
 
-def split_gguf(path: Path, max_tensors: int, *, small_first: bool = False) -> tuple[Path, ...]:
+def split_gguf(
+    path: Path, max_tensors: int, *, small_first: bool = False, reader: GGUFReader | None = None
+) -> tuple[Path, ...]:
     """Write the shards of the model at `path` beside it and return their paths.
 
-    max_tensors: of one shard. small_first: the first shard holds the metadata alone.
+    max_tensors: of one shard. small_first: the first shard holds the metadata alone. reader: of the file at `path`.
     """
-    reader = GGUFReader(path)
+    reader = reader or GGUFReader(path)
     architecture = str(reader.fields["general.architecture"].contents())
     writer = GGUFWriter(path, architecture, split_max_tensors=max_tensors, small_first_shard=small_first)
     for name, field in reader.fields.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -71,6 +72,11 @@ class ChatApp(App[None]):
         self.set_keymap(self.keys)
         for problem in (*self.beginning.problems, *problems):
             self.notify(problem, severity="warning", markup=False, timeout=15)
+
+    def on_ready(self) -> None:
+        """What is loaded by now stays: to look through it for garbage would hold keys up for a tenth of a second."""
+        gc.collect()
+        gc.freeze()
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Of Textual's own commands for the palette, those that ours do not have: the themes."""

@@ -18,7 +18,7 @@ class ExportError(OctavoError):
 
 
 class ComposeError(OctavoError):
-    """What the user wrote cannot be sent as it is: a file that is no text, a command that is unknown or lacks something."""
+    """What the user wrote cannot be sent as it is: a file that is no text, a command that is unknown or incomplete."""
 
 
 class EditorError(OctavoError):

@@ -14,10 +14,10 @@ from markdown_it.token import Token
 
 from app.chat.markdown_text import BLOCKS
 
-ENOUGH = 1_000
+ENOUGH = 600
 """Characters after which a section ends with its block."""
 
-TOO_LONG = 3_000
+TOO_LONG = 2_000
 """Characters after which the block itself is cut, between two of its lines."""
 
 LONG_LINE = 8_000

@@ -25,6 +25,7 @@ _GREETING = (
     "Octavo runs language models on this machine; nothing that you write leaves it. Choose a model to begin with. "
     "Others can be added at any time: octavo search and octavo pull find them, /model changes to them."
 )
+_LONGEST_TITLE = 32
 _OFFLINE = "A model that you have already, or without a network: octavo import FILE.gguf  ·  ⏎ choose  esc later"
 
 
@@ -70,11 +71,12 @@ class WelcomeScreen(ModalScreen[Choice | None]):
             return
         self._choices = found
         models = self.query_one(OptionList)
+        width = min(_LONGEST_TITLE, max((len(choice.title) for choice in found), default=0))
         for heading, is_here in (("On this machine", True), ("To download", False)):
             group = [choice for choice in found if (choice.download is None) is is_here]
             if group:
                 models.add_option(Option(Content.styled(heading, "bold $foreground-muted"), disabled=True))
-                models.add_options(Option(_line(choice), id=str(found.index(choice))) for choice in group)
+                models.add_options(Option(_line(choice, width), id=str(found.index(choice))) for choice in group)
         models.action_first()
         models.focus()
 
@@ -125,8 +127,8 @@ class WelcomeScreen(ModalScreen[Choice | None]):
         self.query_one("#welcome-note", Static).update(printable(text))
 
 
-def _line(choice: Choice) -> Content:
+def _line(choice: Choice, width: int) -> Content:
     return Content.assemble(
-        (f"  {one_line(choice.title):<22.22}", "bold"),
-        f"{format_bytes(choice.n_bytes):>12}   {choice.fit:<16} {one_line(choice.about)}",
+        (f"{one_line(choice.title):<{width}.{width}}", "bold"),
+        f"{format_bytes(choice.n_bytes):>12}  {choice.fit:<15} {one_line(choice.about)}",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -85,10 +86,15 @@ def _map(kinds: Sequence[BlockKind], width: int, n_rows: int, block_size: int) -
     ]
     return [
         Content.styled(f"{len(kinds):,} blocks of {block_size} tokens{scale}", "$foreground-muted"),
-        *(Content("").join(Content.styled(cell.value, _STYLES[cell]) for cell in row) for row in rows),
+        *map(_row, rows),
         Content(""),
         *legend,
     ]
+
+
+def _row(cells: Sequence[BlockKind]) -> Content:
+    stretches = ((kind, len(list(same))) for kind, same in itertools.groupby(cells))
+    return Content("").join(Content.styled(kind.value * n, _STYLES[kind]) for kind, n in stretches)
 
 
 def _memory(kv: KvStats) -> list[Content]:

@@ -150,10 +150,10 @@ class SectionGroup(Lazy):
             self.forget_height()
 
     async def add(self, source: Source, *, is_built: bool) -> None:
-        """Another section at the end, with its widgets or without."""
+        """Another section at the end. is_built: with its widgets, if the one before has them, being near the window."""
         self._sources.append(source)
         if self.is_built:
-            await self.mount(self._kind(source, is_built=is_built))
+            await self.mount(self._kind(source, is_built=is_built and self._last.is_built))
         else:
             self.forget_height()
 

@@ -122,7 +122,7 @@ def common_blocks(prompt: tuple[int, ...], before: tuple[int, ...]) -> int:
 
 
 def check_against_cold_runs(engine: LocalEngine, path: Path, first: int) -> int:
-    """Every answer from `first` on is that of an engine that has computed nothing before; returns how many are, to the end.
+    """Every answer from `first` on is that of an engine that has computed nothing before; returns how many are.
 
     The others part where two tokens are as near to each other as the rounding of kernels for one row and for several.
     """

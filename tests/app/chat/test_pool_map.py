@@ -17,7 +17,8 @@ BLOCKS = st.lists(st.tuples(st.sampled_from(BlockState), st.sampled_from([NOBODY
 
 
 def survey_of(blocks: list[tuple[BlockState, int]], **more: object) -> PoolSurvey:
-    return PoolSurvey(KV, None, bytes(state for state, _ in blocks), tuple(owner for _, owner in blocks))._replace(**more)
+    states, owners = bytes(state for state, _ in blocks), tuple(owner for _, owner in blocks)
+    return PoolSurvey(KV, None, states, owners)._replace(**more)
 
 
 def test_whose_a_block_is() -> None:
@@ -74,7 +75,8 @@ def test_the_panel_tells_what_sharing_is_worth() -> None:
     for line in (
         *("hit rate           75%", "reused / computed  300 / 100", "evictions          7", "preemptions        5"),
         *("drafts accepted    30 of 40", "held in memory     20.0 KiB", "contiguous cache   128.0 KiB"),
-        *("this chat", "  40 tokens, 3 blocks in 1 run", "Oc␛topus", "  2,000 tokens, 125 blocks in 4 runs", "another chat"),
+        *("this chat", "  40 tokens, 3 blocks in 1 run"),
+        *("Oc␛topus", "  2,000 tokens, 125 blocks in 4 runs", "another chat"),
     ):
         assert line in text.splitlines()
 

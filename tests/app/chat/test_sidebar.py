@@ -133,7 +133,7 @@ def test_deleting_the_chat_that_is_shown_stops_its_reply() -> None:
         assert driven.screen.chat.is_draft
         assert chat_id not in driven.screen.attention.replying
         await driven.pilot.press("ctrl+b", "ctrl+b", "u")
-        assert [message.text for message in driven.screen.session.store.load(chat_id).path()][0] == "Why?"
+        assert driven.screen.session.store.load(chat_id).path()[0].text == "Why?"
 
     drive(flow, size=WIDE, answer=None)
 

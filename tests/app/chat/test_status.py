@@ -21,7 +21,8 @@ def line(status: Status, width: int) -> str:
 
 def test_everything_where_there_is_room() -> None:
     expected = (
-        "SmolLM2-135M-Instruct.Q4_1  ·  paged  ·  ▰▰▰▰▰▱▱▱▱▱ 1,024 of 2,048 tokens  ·  KV 20.0 KiB, contiguous 128.0 KiB"
+        "SmolLM2-135M-Instruct.Q4_1  ·  paged  ·  ▰▰▰▰▰▱▱▱▱▱ 1,024 of 2,048 tokens  ·  "
+        "KV 20.0 KiB, contiguous 128.0 KiB"
     )
     assert line(READY, 200) == expected
     busy = replace(READY, elsewhere=2, unread=1)

