@@ -96,7 +96,7 @@ def now() -> str:
 
 def time_text(moment: datetime) -> str:
     """Texts of this form are ordered as the moments are."""
-    return moment.isoformat(timespec="milliseconds")
+    return moment.isoformat(timespec="microseconds")
 
 
 def _figures(values: dict[str, Any]) -> ReplyFigures:
