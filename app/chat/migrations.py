@@ -35,7 +35,7 @@ MIGRATIONS = (
                 archived INTEGER NOT NULL DEFAULT 0,
                 leaf INTEGER,  -- message at the end of the path that is shown
                 start INTEGER,  -- first message that the model still reads, NULL is the first of all
-                created TEXT NOT NULL,  -- times: ISO 8601, UTC, milliseconds
+                created TEXT NOT NULL,  -- times: ISO 8601, UTC
                 updated TEXT NOT NULL,  -- when its last message was added
                 deleted_at TEXT,
                 settings TEXT NOT NULL  -- JSON

@@ -115,9 +115,15 @@ def test_a_word_without_end_is_cut_anywhere() -> None:
     assert all(len(piece.text) <= 2 * LONG_LINE for piece in pieces)
 
 
-def test_little_is_held_back() -> None:
+def at_the_end_of_a_section() -> SectionWriter:
     writer = SectionWriter()
-    writer.write(PARAGRAPH * 10)
+    while len(writer._section) < ENOUGH:
+        writer.write(PARAGRAPH)
+    return writer
+
+
+def test_little_is_held_back() -> None:
+    writer = at_the_end_of_a_section()
     assert writer.write("1") == []
     assert writer.write("2") == []
     assert writer.write(" words") == [Piece("12 words", begins=True)]
@@ -126,8 +132,7 @@ def test_little_is_held_back() -> None:
 
 
 def test_what_is_held_back_comes_at_the_end() -> None:
-    writer = SectionWriter()
-    writer.write(PARAGRAPH * 10)
+    writer = at_the_end_of_a_section()
     assert writer.write("``") == []
     assert writer.finish() == [Piece("``", begins=False)]
     assert writer.finish() == []

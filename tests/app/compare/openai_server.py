@@ -111,6 +111,7 @@ def _handler(server: OpenAiServer) -> type[BaseHTTPRequestHandler]:
             self.send_response(200)
             self.send_header("Content-Type", behaviour.content_type)
             self.send_header("Transfer-Encoding", "chunked")
+            self.send_header("Connection", "close")
             self.end_headers()
             if behaviour.stalls and not server.go_on.wait(10):
                 return
