@@ -32,10 +32,10 @@ def chat(model: str | None, goes_on: bool, name: str | None) -> int:
 
     from app.chat.app import ChatApp  # noqa: PLC0415 - whoever only asks for help does not wait for Textual
     from app.chat.beginning import Beginning, chat_called, latest_chat  # noqa: PLC0415
-    from app.chat.first_run import wants_welcome  # noqa: PLC0415
+    from app.chat.choosing.first_run import wants_welcome  # noqa: PLC0415
+    from app.chat.preferences.settings_file import read_settings  # noqa: PLC0415
     from app.chat.runner import run  # noqa: PLC0415
-    from app.chat.settings_file import read_settings  # noqa: PLC0415
-    from app.chat.store import ChatStore  # noqa: PLC0415
+    from app.chat.storage.store import ChatStore  # noqa: PLC0415
 
     with ChatStore() as store:
         settings, problems = read_settings()

@@ -9,8 +9,8 @@ from app.free_memory import free_memory
 from app.tables import Column, write_table
 from app.terminal import write_text
 from engine.units import format_bytes, short_count
-from models.hub import RemoteRepository
-from models.offers import Offer, Offers
+from models.hub.offers import Offer, Offers
+from models.hub.repository import RemoteRepository
 
 
 def write_offers(remote: RemoteRepository, offers: Offers, installed: Container[str]) -> None:

@@ -16,15 +16,15 @@ from engine.gguf_file import GgufFile
 from engine.printable import listed, one_line, quoted
 from engine.units import format_bytes
 from models.catalogue import Catalogue, InstalledModel
-from models.download import download
 from models.errors import HubError
 from models.fit import Fit, Machine
-from models.hub import RemoteRepository, check_access, repository
-from models.hub_cache import cached_paths, free_disk, is_offline
-from models.offers import Offer, Offers, offers_of
-from models.pulled import install, is_current, source_of
-from models.reference import parse_reference
-from models.variants import Variant, matching, offered, variants_of
+from models.hub.cache import cached_paths, free_disk, is_offline
+from models.hub.download import download
+from models.hub.offers import Offer, Offers, offers_of
+from models.hub.pulled import install, is_current, source_of
+from models.hub.reference import parse_reference
+from models.hub.repository import RemoteRepository, check_access, repository
+from models.hub.variants import Variant, matching, offered, variants_of
 
 
 @click.command()

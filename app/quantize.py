@@ -32,8 +32,9 @@ from models.folders import models_folder
 from models.importing import check_language_model
 from models.names import safe_name
 from models.part_file import PartFile
-from models.quality import Quality
-from models.quantize import (
+from models.quantization.plan import Plan, Settings, Step
+from models.quantization.quality import Quality
+from models.quantization.quantize import (
     check_output,
     check_plan,
     check_settings,
@@ -43,11 +44,10 @@ from models.quantize import (
     part_for_conversion,
     write_file,
 )
-from models.quantize_plan import Plan, Settings, Step
-from models.quantize_types import TENSOR_TYPES, find_type
+from models.quantization.types import TENSOR_TYPES, find_type
 
 if TYPE_CHECKING:
-    from models.convert import Conversion
+    from models.conversion.convert import Conversion
 
 _TENSOR_TYPE = click.Choice(TENSOR_TYPES, case_sensitive=False)
 
@@ -228,7 +228,7 @@ def _as_gguf(source: Source, out: Path) -> Iterator[_Gguf]:
     if not source.is_checkpoint:
         yield _Gguf(source.path)
         return
-    from models.convert import Conversion  # noqa: PLC0415 - gguf and its tokenizers are for checkpoints alone
+    from models.conversion.convert import Conversion  # noqa: PLC0415 - gguf and its tokenizers are for checkpoints alone
 
     with part_for_conversion(out) as part, Conversion(source.path, part.part) as conversion:
         yield _Gguf(part.part, conversion, part)

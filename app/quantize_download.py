@@ -11,18 +11,18 @@ from app.terminal import StatusLine
 from engine.printable import listed, one_line, quoted
 from engine.units import format_bytes
 from models.catalogue import Catalogue
-from models.checkpoint import checkpoint_files, checkpoint_name
-from models.convert import check_convertible
-from models.download import download
+from models.conversion.checkpoint import checkpoint_files, checkpoint_name
+from models.conversion.convert import check_convertible
 from models.errors import HubError, QuantizeError
-from models.hub import RemoteRepository, repository
-from models.hub_cache import cached_paths
-from models.pulled import install
-from models.quantize import why_not_again
-from models.quantize_types import without_type
-from models.reference import HubReference
-from models.remote_file import RemoteFile
-from models.variants import Variant, matching, offered, variants_of
+from models.hub.cache import cached_paths
+from models.hub.download import download
+from models.hub.pulled import install
+from models.hub.reference import HubReference
+from models.hub.remote_file import RemoteFile
+from models.hub.repository import RemoteRepository, repository
+from models.hub.variants import Variant, matching, offered, variants_of
+from models.quantization.quantize import why_not_again
+from models.quantization.types import without_type
 
 _FLOATS = ("BF16", "F16", "F32")
 """In the order in which they are taken; then a checkpoint, and only then Q8_0."""

@@ -12,10 +12,10 @@ from engine.memory import available_memory
 from engine.printable import one_line, quoted
 from engine.units import format_bytes
 from models.catalogue import InstalledModel
-from models.quality import Quality
-from models.quantize import describe_fallbacks, disk_needed, free_disk, piece_bytes
-from models.quantize_plan import Plan, Settings
-from models.quantize_types import FILE_TYPES
+from models.quantization.plan import Plan, Settings
+from models.quantization.quality import Quality
+from models.quantization.quantize import describe_fallbacks, disk_needed, free_disk, piece_bytes
+from models.quantization.types import FILE_TYPES
 
 _NOTES = (
     "Bits per weight are of a model like Llama 3.1 8B; a dry run tells yours.\n"

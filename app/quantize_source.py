@@ -10,9 +10,9 @@ from app.terminal import StatusLine
 from engine.errors import ModelFileError
 from engine.printable import quoted
 from models.catalogue import Catalogue
-from models.checkpoint import checkpoint_name, is_checkpoint
+from models.conversion.checkpoint import checkpoint_name, is_checkpoint
 from models.locate import check_present, hub_reference, locate
-from models.quantize_types import without_type
+from models.quantization.types import without_type
 from models.shards import without_shard_number
 
 

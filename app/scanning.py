@@ -15,9 +15,9 @@ from app.terminal import StatusLine, write_json
 from engine.printable import one_line
 from engine.units import format_bytes
 from models.catalogue import Catalogue
+from models.elsewhere.other_programs import all_holdings
+from models.elsewhere.scan import Findings, FoundModel, scan
 from models.importing import Candidate, installed_model
-from models.other_programs import all_holdings
-from models.scan import Findings, FoundModel, scan
 
 _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 

@@ -12,9 +12,9 @@ from app.terminal import StatusLine, tolerate_encoding, write_json
 from engine.printable import quoted
 from engine.units import format_bytes, short_count
 from models.errors import HubError
-from models.hub_search import FoundRepository
-from models.hub_search import search as search_hub
-from models.variants import Variant, offered
+from models.hub.search import FoundRepository
+from models.hub.search import search as search_hub
+from models.hub.variants import Variant, offered
 
 _USUAL = "Q4_K_M"
 

@@ -16,7 +16,7 @@ from engine.errors import UnsupportedModel
 from engine.gguf_file import GgufFile, LongArray, TensorInfo
 from engine.plan import ModelPlan
 from models.kv_size import kv_bytes_per_token
-from models.quantize_types import FILE_TYPES
+from models.quantization.types import FILE_TYPES
 
 _FILE_TYPE_NAMES = {file_type.ftype: file_type.name for file_type in FILE_TYPES}
 

@@ -13,7 +13,7 @@ from models.errors import NoSuchModel, ReferenceFormatError
 from models.starter import starter_file
 
 if TYPE_CHECKING:
-    from models.reference import HubReference
+    from models.hub.reference import HubReference
 
 
 def locate(model: str | None) -> Path:
@@ -69,7 +69,7 @@ def hub_reference(model: str) -> HubReference | None:
     """What `model` names on the hub, if it can name anything there; the path of a file looks much the same."""
     if "/" not in model:
         return None
-    from models.reference import parse_reference  # noqa: PLC0415 - huggingface_hub would delay every start
+    from models.hub.reference import parse_reference  # noqa: PLC0415 - huggingface_hub would delay every start
 
     try:
         reference = parse_reference(model)

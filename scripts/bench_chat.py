@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from app.chat.app import ChatApp
 from app.chat.conversation import MessageState
-from app.chat.settings import AppSettings, ChatSettings
-from app.chat.store import ChatStore
+from app.chat.preferences.settings import AppSettings, ChatSettings
+from app.chat.storage.store import ChatStore
 from app.chat.widgets.composer import Composer
 from app.chat.widgets.message_view import MessageView
 from app.chat.widgets.transcript import Transcript

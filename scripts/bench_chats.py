@@ -19,9 +19,9 @@ from pathlib import Path
 import click
 
 from app.chat.conversation import MessageState
-from app.chat.rows import now, settings_json
-from app.chat.settings import ChatSettings
-from app.chat.store import ChatStore
+from app.chat.preferences.settings import ChatSettings
+from app.chat.storage.rows import now, settings_json
+from app.chat.storage.store import ChatStore
 from engine.messages import Role
 
 LONG = 300_000

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from models.convert import Conversion
+from models.conversion.convert import Conversion
 from models.part_file import PartFile
 
 CONFIG: dict[str, Any] = {

@@ -13,18 +13,18 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.theme import Theme
 
+from app.chat.answering.engine_host import OpenEngine
 from app.chat.beginning import FRESH, Beginning
-from app.chat.engine_host import OpenEngine
 from app.chat.errors import SettingsError
 from app.chat.events import SessionEvent
-from app.chat.keys import keymap, own_bindings
+from app.chat.preferences.keys import keymap, own_bindings
+from app.chat.preferences.settings import AppSettings
+from app.chat.preferences.settings_file import write_settings
+from app.chat.preferences.themes import DARK, THEMES
 from app.chat.screens.chat import ChatScreen
 from app.chat.screens.help import HelpScreen
 from app.chat.session import Session
-from app.chat.settings import AppSettings
-from app.chat.settings_file import write_settings
-from app.chat.store import ChatStore
-from app.chat.themes import DARK, THEMES
+from app.chat.storage.store import ChatStore
 from engine.client import EngineClient
 
 

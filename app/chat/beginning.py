@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.chat.chat_groups import filtered
 from app.chat.errors import StoreError
-from app.chat.rows import ChatSummary
-from app.chat.store import ChatStore
+from app.chat.storage.rows import ChatSummary
+from app.chat.storage.store import ChatStore
+from app.chat.wording.chat_groups import filtered
 from engine.printable import quoted
 
 _SHOWN = 3

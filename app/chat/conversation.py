@@ -68,7 +68,7 @@ class Conversation:
     """The messages of a chat by id, and the one at the end of the path that is shown (None while there are none).
 
     start: the first message that the model still reads, where the user has dropped older ones; None: the first of all.
-    Only `put`, `revise` and `remove` change `messages`. Owned by whoever shows it; the store (app/chat/store.py) is
+    Only `put`, `revise` and `remove` change `messages`. Owned by whoever shows it; the store (app/chat/storage/) is
     told of every change separately.
     """
 

@@ -16,10 +16,10 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
+from app.chat.answering.thinking import parts
 from app.chat.conversation import Conversation, Message, MessageState
 from app.chat.errors import ExportError
 from app.chat.files import quoted_path, write_text
-from app.chat.thinking import parts
 from engine.messages import Role
 from engine.printable import json_text, one_line, printable
 from models.errors import CopyError

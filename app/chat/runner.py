@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -12,9 +13,13 @@ from functools import partial
 
 from app.chat.app import ChatApp
 
+_GC_THRESHOLDS = (20_000, 10, 10)
+"""Drawing makes thousands of objects that do not stay: with Python's own (700, 10, 10) it looks through them too often."""
+
 
 def run(app: ChatApp) -> int:
     """Run the app to its end and return the exit code. The caller closes the store of its session."""
+    gc.set_threshold(*_GC_THRESHOLDS)
     with _only_the_app_writes():
         asyncio.run(_run(app))
     return app.return_code or 0

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from app.chat.answering.engine_host import EngineEvent, EngineHost, OpenEngine, Post, Ticket
+from app.chat.answering.prompting import clean_title, provisional_title, reply_request, summary_request, title_request
+from app.chat.answering.reply import Reply
+from app.chat.answering.thinking import parts
 from app.chat.conversation import Conversation, Message, MessageState, ReplyFigures
-from app.chat.engine_host import EngineEvent, EngineHost, OpenEngine, Post, Ticket
 from app.chat.errors import StoreError
 from app.chat.events import (
     EngineReady,
@@ -24,11 +27,8 @@ from app.chat.events import (
     SessionEvent,
     TitleChanged,
 )
-from app.chat.prompting import clean_title, provisional_title, reply_request, summary_request, title_request
-from app.chat.reply import Reply
-from app.chat.settings import ChatSettings
-from app.chat.store import ChatStore
-from app.chat.thinking import parts
+from app.chat.preferences.settings import ChatSettings
+from app.chat.storage.store import ChatStore
 from engine.client import EngineClient
 from engine.config import EngineConfig, EngineKind, KvType
 from engine.errors import OctavoError

@@ -16,10 +16,10 @@ from app.pull import offer_meant
 from engine.gguf_file import GgufFile
 from models.catalogue import Catalogue, Origin
 from models.fit import Machine
-from models.hub import repository
-from models.offers import offers_of
-from models.reference import HubReference
-from models.variants import offered, variants_of
+from models.hub.offers import offers_of
+from models.hub.reference import HubReference
+from models.hub.repository import repository
+from models.hub.variants import offered, variants_of
 from tests.app.command import interrupt, octavo, octavo_here, start
 from tests.app.terminal import on_a_terminal
 from tests.hub_server import Hub

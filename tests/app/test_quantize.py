@@ -19,13 +19,13 @@ from app.terminal import StatusLine
 from engine.errors import OctavoError
 from engine.gguf_file import GgufFile
 from models.catalogue import Catalogue, Origin
-from models.quantize_types import FILE_TYPES
-from models.safetensors_file import StoredTensor
+from models.conversion.safetensors_file import StoredTensor
+from models.quantization.types import FILE_TYPES
 from tests.app.command import ROOT, environment, octavo, octavo_here, start
 from tests.app.terminal import on_a_terminal
 from tests.app.test_interrupt import interrupt_when
 from tests.hub_server import Hub
-from tests.models.test_quantize import assert_runs_in_both_engines
+from tests.models.quantization.test_quantize import assert_runs_in_both_engines
 from tests.tiny_checkpoint import write_checkpoint
 from tests.tiny_gguf import write_tiny
 
@@ -265,7 +265,7 @@ def test_a_checkpoint_is_not_converted_in_vain(tmp_path: Path, data: Path, monke
     assert (round(plan["bits_before"], 2), round(plan["bits_after"], 2)) == (16.05, 8.58)
     assert "--yes" in one_sentence(str(folder), "Q8_0")
     assert "--strict" in one_sentence(str(folder), "Q4_K_M", "--strict")
-    monkeypatch.setattr("models.quantize.free_disk", lambda _out: plan["disk_needed"] - 1)
+    monkeypatch.setattr("models.quantization.quantize.free_disk", lambda _out: plan["disk_needed"] - 1)
     assert "make room" in one_sentence(str(folder), "Q8_0", "--yes")
     assert made(data) == [out.name]
 

@@ -13,7 +13,7 @@ from llama_cpp import llama_cpp as llama
 from engine.config import EngineKind
 from engine.errors import ModelFileError
 from models.inspect import TypeShare, inspect_model, quantization_name
-from models.quantize_types import FILE_TYPES
+from models.quantization.types import FILE_TYPES
 from tests.tiny_gguf import CHATML
 
 

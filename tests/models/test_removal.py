@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from huggingface_hub import scan_cache_dir
 
-from models import partial_download
 from models.catalogue import Catalogue, InstalledModel, Origin
-from models.download import download
 from models.errors import CatalogueError
 from models.folders import models_folder
-from models.remote_file import RemoteFile
+from models.hub import partial_download
+from models.hub.download import download
+from models.hub.remote_file import RemoteFile
 from models.removal import Removal, plan_removal, remove
 from tests.app.command import ROOT
 from tests.hub_server import Hub

@@ -10,7 +10,6 @@ from textual.containers import Horizontal, Vertical
 
 from app.chat.beginning import Beginning
 from app.chat.events import MessageAdded, PromptProgress, ReplyEnded, ReplyText, SessionEvent, TitleChanged
-from app.chat.palette import SlashCommands
 from app.chat.screens.chat_commands import ChatCommands
 from app.chat.screens.reader import Reader
 from app.chat.screens.shell import failure_text
@@ -21,6 +20,7 @@ from app.chat.widgets.reading_hint import ReadingHint
 from app.chat.widgets.sidebar import Sidebar
 from app.chat.widgets.status_bar import StatusBar
 from app.chat.widgets.transcript import Transcript
+from app.chat.writing.palette import SlashCommands
 
 
 class ChatScreen(Reader):
@@ -67,8 +67,6 @@ class ChatScreen(Reader):
         await self.query_one(Transcript).show(chat)
         if message_id is not None:
             self.call_after_refresh(self.query_one(Transcript).go_to, message_id)
-        with self.telling():
-            self.session.prepare(chat)
         self.chat_shown()
 
     @on(Composer.Submitted)

@@ -1,4 +1,4 @@
-"""What the user sends: messages, and the commands of app/chat/slash.py, each a method here."""
+"""What the user sends: messages, and the commands of app/chat/writing/slash.py, each a method here."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from app.chat.attachments import message_text
-from app.chat.branches import branch_choices, last_branching
 from app.chat.conversation import Message
-from app.chat.draft import Draft
 from app.chat.errors import ComposeError
 from app.chat.export import free_path, to_json, to_markdown, write_export
 from app.chat.files import quoted_path
-from app.chat.message_texts import CONTINUABLE
 from app.chat.screens.picker import PickerScreen
 from app.chat.screens.setting_commands import SettingCommands
-from app.chat.slash import Invocation, Known, SlashCommand, as_text, parse
 from app.chat.widgets.sidebar import Sidebar
+from app.chat.wording.branches import branch_choices, last_branching
+from app.chat.wording.message_texts import CONTINUABLE
+from app.chat.writing.attachments import message_text
+from app.chat.writing.draft import Draft
+from app.chat.writing.slash import Invocation, Known, SlashCommand, as_text, parse
 from engine.errors import OctavoError
 from engine.messages import Role
 from engine.printable import quoted

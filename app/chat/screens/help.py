@@ -15,9 +15,9 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from app.chat.keys import EVERYWHERE, OwnBinding, key_name, own_bindings
-from app.chat.settings_file import settings_file
-from app.chat.slash import COMMANDS
+from app.chat.preferences.keys import EVERYWHERE, OwnBinding, key_name, own_bindings
+from app.chat.preferences.settings_file import settings_file
+from app.chat.writing.slash import COMMANDS
 from engine.printable import one_line
 
 _WIDTH = 24

@@ -15,7 +15,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from app.chat.choice import Choice
+from app.chat.choosing.choice import Choice
 from app.chat.widgets.message_keys import key_of
 from engine.errors import OctavoError
 from engine.printable import one_line

@@ -5,17 +5,17 @@ from __future__ import annotations
 from textual import on
 from textual.binding import Binding
 
+from app.chat.answering.thinking import parts
 from app.chat.conversation import Message
-from app.chat.markdown_text import code_blocks
 from app.chat.screens.shell import Shell
 from app.chat.session import MessageDeletion
-from app.chat.thinking import parts
 from app.chat.widgets.composer import Composer
 from app.chat.widgets.copying import copy_text
 from app.chat.widgets.message_keys import Wish, key_of, keys_of
 from app.chat.widgets.message_view import MessageView
 from app.chat.widgets.reading_hint import ReadingHint
 from app.chat.widgets.transcript import LEAVE_KEY, Transcript
+from app.chat.wording.markdown_text import code_blocks
 from engine.messages import Role
 
 END_KEY = "end"

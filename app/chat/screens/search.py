@@ -13,9 +13,9 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from app.chat.chat_groups import day_name, today
-from app.chat.search import SearchHit
+from app.chat.storage.search import SearchHit
 from app.chat.widgets.chat_list import NO_TITLE
+from app.chat.wording.chat_groups import day_name, today
 from engine.errors import OctavoError
 from engine.printable import one_line
 

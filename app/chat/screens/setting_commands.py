@@ -6,14 +6,14 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from app.chat.choice import Choice
+from app.chat.choosing.choice import Choice
 from app.chat.errors import ComposeError
+from app.chat.preferences.settings import ChatSettings
 from app.chat.screens.picker import PickerScreen
 from app.chat.screens.settings import SettingsScreen
 from app.chat.session import model_of
-from app.chat.settings import ChatSettings
-from app.chat.slash import DEFAULT
 from app.chat.widgets.composer import Composer
+from app.chat.writing.slash import DEFAULT
 from engine.errors import OctavoError
 from engine.printable import one_line, quoted
 from models.catalogue import Catalogue
@@ -121,7 +121,7 @@ class SettingCommands:
 
 
 def _models() -> list[Choice]:
-    from app.chat.model_choices import model_choices  # noqa: PLC0415 - numpy and ggml would delay every start
+    from app.chat.choosing.model_choices import model_choices  # noqa: PLC0415 - numpy and ggml would delay every start
 
     return model_choices()
 

@@ -11,8 +11,10 @@ from textual import on
 from textual.binding import Binding
 from textual.screen import Screen
 
-from app.chat.attention import Attention
+from app.chat.answering.making_room import is_at_edge
+from app.chat.answering.window_edge import LargerWindow
 from app.chat.beginning import Beginning
+from app.chat.choosing.first_run import Choice, choices
 from app.chat.conversation import Message, MessageState
 from app.chat.events import (
     EngineFailed,
@@ -25,18 +27,16 @@ from app.chat.events import (
     SessionEvent,
     TitleChanged,
 )
-from app.chat.first_run import Choice, choices
-from app.chat.making_room import is_at_edge
 from app.chat.screens.search import SearchScreen
 from app.chat.screens.welcome import WelcomeScreen
 from app.chat.screens.window_edge import EdgeScreen, Outcome, Summarized
-from app.chat.search import SearchHit
 from app.chat.session import OpenChat, Session
-from app.chat.status import NEARLY_FULL, window_used
+from app.chat.storage.search import SearchHit
 from app.chat.widgets.pool_panel import PoolPanel
 from app.chat.widgets.sidebar import Sidebar
 from app.chat.widgets.status_bar import StatusBar
-from app.chat.window_edge import LargerWindow
+from app.chat.wording.attention import Attention
+from app.chat.wording.status import NEARLY_FULL, window_used
 from engine.errors import EngineDied, OctavoError, PromptTooLong
 from engine.messages import Role
 from engine.survey import PoolSurvey
@@ -96,6 +96,7 @@ class Shell(Screen[None]):
         self.query_one(PoolPanel).display = False
         self._place_sidebar()
         self.set_interval(_TICK_S, self._tick)
+        self.focus_chat()
         beginning = self._beginning
         if beginning.welcome:
             self.app.push_screen(WelcomeScreen(choices, self._post), self._after_welcome)
@@ -105,7 +106,6 @@ class Shell(Screen[None]):
             if beginning.model is not None:
                 self.session.change_settings(chat, replace(chat.settings, model=beginning.model))
             await self.show_chat(chat)
-        self.focus_chat()
 
     async def _after_welcome(self, choice: Choice | None) -> None:
         """Begin with the chosen model, which is the default from now on."""
@@ -117,18 +117,22 @@ class Shell(Screen[None]):
         if choice is not None:
             chat.settings = replace(chat.settings, model=choice.model)  # also where it could not be remembered
         await self.show_chat(chat)
-        self.focus_chat()
 
     def _post(self, work: Callable[[], None]) -> None:
         self.app.call_later(work)  # any thread may do this
 
     def chat_shown(self) -> None:
-        """Another chat is on the screen."""
+        """Another chat is on the screen: load its model while the user reads and writes."""
         self.attention.see(self.chat.chat_id)
-        path = self.session.host.path
-        self.query_one(StatusBar).change(
-            model=path.stem if path else "", loaded=self.session.host.loaded, used=window_used(self.chat.conversation)
-        )
+        host, status = self.session.host, self.query_one(StatusBar)
+        try:
+            self.session.prepare(self.chat)
+        except OctavoError as error:
+            self.tell_failure(error)
+            status.change(model=self.chat.settings.model or "", loaded=None, loading=None, is_down=False)
+        else:
+            status.change(model=self._model(), loaded=host.loaded)
+        status.change(used=window_used(self.chat.conversation))
         self._show_attention()
         self._show_survey()
 
@@ -137,9 +141,9 @@ class Shell(Screen[None]):
         status, is_news = self.query_one(StatusBar), self.attention.take(event, self.chat.chat_id)
         match event:
             case EngineLoading(fraction):
-                status.change(loading=fraction, is_down=False)
+                status.change(model=self._model(), loading=fraction, is_down=False)
             case EngineReady(loaded):
-                status.change(loading=None, loaded=loaded, is_down=False)
+                status.change(model=self._model(), loading=None, loaded=loaded, is_down=False)
                 self._wants_survey = True
             case EngineFailed(error):
                 status.change(loading=None, loaded=None, is_down=True, kv=None)
@@ -154,6 +158,12 @@ class Shell(Screen[None]):
                 self._reply_ended(message, error)
         if is_news:
             self._show_attention()
+        if isinstance(event, MessageAdded | ReplyEnded | TitleChanged):  # what is over before the next tick counts too
+            self._wants_survey = True
+
+    def _model(self) -> str:
+        path = self.session.host.path
+        return path.stem if path else ""
 
     def _reply_ended(self, message: Message, error: OctavoError | None) -> None:
         status = self.query_one(StatusBar)

@@ -14,9 +14,9 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, ProgressBar, Static
 from textual.widgets.option_list import Option
 
-from app.chat.engine_host import Post
-from app.chat.first_run import Choice
-from app.chat.model_download import DownloadEvent, Downloading, ModelDownload
+from app.chat.answering.engine_host import Post
+from app.chat.choosing.first_run import Choice
+from app.chat.choosing.model_download import DownloadEvent, Downloading, ModelDownload
 from engine.errors import OctavoError
 from engine.printable import one_line, printable
 from engine.units import format_bytes

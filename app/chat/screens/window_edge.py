@@ -14,9 +14,9 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from app.chat.answering.window_edge import DropOldest, LargerWindow, Remedy, SummarizedChat, WindowEdge
+from app.chat.preferences.settings import ChatSettings
 from app.chat.session import OpenChat, Session
-from app.chat.settings import ChatSettings
-from app.chat.window_edge import DropOldest, LargerWindow, Remedy, SummarizedChat, WindowEdge
 from engine.errors import OctavoError
 from engine.printable import one_line, quoted
 from engine.sequence import KvStats

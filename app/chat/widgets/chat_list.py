@@ -9,8 +9,8 @@ from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from app.chat.chat_groups import ChatGroup
-from app.chat.rows import ChatSummary
+from app.chat.storage.rows import ChatSummary
+from app.chat.wording.chat_groups import ChatGroup
 from engine.printable import one_line
 
 _REPLYING, _UNREAD, _SHOWN = "◌", "●", "›"

@@ -10,10 +10,10 @@ from textual.binding import Binding
 from textual.widget import Widget
 from textual.widgets.text_area import Edit, EditResult
 
-from app.chat.completion import Completion, completions
-from app.chat.slash import Known
 from app.chat.widgets.completion_popup import CompletionPopup
 from app.chat.widgets.prompt_area import PromptArea
+from app.chat.writing.completion import Completion, completions
+from app.chat.writing.slash import Known
 
 
 class CompletingArea(PromptArea):

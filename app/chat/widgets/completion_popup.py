@@ -7,7 +7,7 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from app.chat.completion import Completion, Completions
+from app.chat.writing.completion import Completion, Completions
 from engine.printable import one_line
 
 _ROWS = 8

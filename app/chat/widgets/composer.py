@@ -14,16 +14,16 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets.text_area import Edit, EditResult
 
-from app.chat.attachments import mentions
-from app.chat.draft import Desk, Draft, Recall
-from app.chat.editor import edited, editor_command
 from app.chat.errors import StoreError
-from app.chat.history import PromptHistory
-from app.chat.slash import Known
-from app.chat.terminal_keys import teach_textual
+from app.chat.preferences.terminal_keys import teach_textual
 from app.chat.widgets.completing_area import CompletingArea
 from app.chat.widgets.message_keys import key_of
 from app.chat.widgets.prompt_area import PromptArea
+from app.chat.writing.attachments import mentions
+from app.chat.writing.draft import Desk, Draft, Recall
+from app.chat.writing.editor import edited, editor_command
+from app.chat.writing.history import PromptHistory
+from app.chat.writing.slash import Known
 from engine.errors import OctavoError
 from engine.printable import one_line
 from engine.units import format_bytes

@@ -7,7 +7,7 @@ from typing import Any
 from textual.app import App
 
 from app.chat.clipboard import TERMINAL_LIMIT, copy_to_system, system_command
-from app.chat.message_texts import text_size
+from app.chat.wording.message_texts import text_size
 
 
 def copy_text(app: App[Any], text: str, what: str) -> None:

@@ -10,9 +10,9 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from app.chat.message_texts import text_size, thought_title
 from app.chat.widgets.column import Column
 from app.chat.widgets.markdown_body import MarkdownBody, PlainBody
+from app.chat.wording.message_texts import text_size, thought_title
 from engine.printable import printable
 
 SHORT_LINES = 30

@@ -81,3 +81,4 @@ class Lazy(Column):
         self.expected = self.content_size
         self.is_built = False
         await self.remove_children()
+        self._clear_arrangement_cache()  # which would keep the widgets

@@ -44,7 +44,8 @@ class LazyScroll(VerticalScroll, inherit_bindings=False):
         self.follows = True
         self._held: _Held | None = None
         self._placements: list[WidgetPlacement] = []
-        self._arranged_for: tuple[DockArrangeResult, float] | None = None
+        self._result: DockArrangeResult | None = None
+        self._result_y = 0.0
         self._arranged = asyncio.Event()
         self._is_filling = False
 
@@ -86,7 +87,8 @@ class LazyScroll(VerticalScroll, inherit_bindings=False):
     def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
         """Before what has been placed is drawn, scroll to where the same lines are as before."""
         result = super().arrange(size, optimal)
-        if optimal or self._arranged_for == (result, self.scroll_y):
+        self._arranged.set()
+        if optimal or (result is self._result and self.scroll_y == self._result_y):
             return result
         self._placements = result.placements
         total = result.spatial_map.total_region.bottom
@@ -95,8 +97,7 @@ class LazyScroll(VerticalScroll, inherit_bindings=False):
             self.set_reactive(Widget.scroll_y, float(y))
             self.set_reactive(Widget.scroll_target_y, float(y))
             self.vertical_scrollbar.set_reactive(ScrollBar.position, y)
-        self._arranged_for = (result, self.scroll_y)
-        self._arranged.set()
+        self._result, self._result_y = result, self.scroll_y
         if not self._is_filling and self._next(y, size.height) is not None:
             self._is_filling = True
             self.run_worker(self._fill())

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from textual.app import ComposeResult
 
-from app.chat.sections import Piece, SectionWriter, plain_sections
 from app.chat.widgets.column import Column
 from app.chat.widgets.section_views import GROUP, MarkdownSection, PlainSection, Section, SectionGroup, Source
+from app.chat.wording.sections import Piece, SectionWriter, plain_sections
 from engine.printable import printable
 
 

@@ -14,16 +14,16 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Static
 
+from app.chat.answering.reply import Reply
+from app.chat.answering.thinking import ThoughtAndAnswer, parts
 from app.chat.conversation import Message, MessageState
-from app.chat.markdown_text import code_blocks
-from app.chat.message_texts import CONTINUABLE, MessagePlace, figures, heading, prompt_progress
-from app.chat.reply import Reply
-from app.chat.thinking import ThoughtAndAnswer, parts
 from app.chat.widgets.copying import copy_text
 from app.chat.widgets.folds import Fold, LongText, ThoughtFold, is_long
 from app.chat.widgets.lazy import Lazy, wrapped_lines
 from app.chat.widgets.markdown_body import MarkdownBody, PlainBody
 from app.chat.widgets.message_keys import CONTINUE_KEY, MESSAGE_BINDINGS, Wish, key_of
+from app.chat.wording.markdown_text import code_blocks
+from app.chat.wording.message_texts import CONTINUABLE, MessagePlace, figures, heading, prompt_progress
 from engine.messages import Role
 from engine.printable import one_line, printable
 

@@ -11,7 +11,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from app.chat.pool_map import BlockKind, blocks_per_cell, cells_of, kinds_of
+from app.chat.wording.pool_map import BlockKind, blocks_per_cell, cells_of, kinds_of
 from engine.printable import one_line
 from engine.scheduler_stats import SchedulerStats
 from engine.sequence import KvStats

@@ -13,7 +13,7 @@ from textual.binding import Binding
 from textual.widgets import TextArea
 from textual.widgets.text_area import Edit, EditResult, Location
 
-from app.chat.pastes import Pastes, is_long, unix_lines
+from app.chat.writing.pastes import Pastes, is_long, unix_lines
 from engine.printable import UNSAFE
 
 _PLACEHOLDER_STYLE = Style(bold=True, underline=True)

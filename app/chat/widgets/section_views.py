@@ -14,9 +14,9 @@ from textual.widget import Widget
 from textual.widgets import Markdown, Static
 from textual.widgets.markdown import MarkdownBlock
 
-from app.chat.markdown_text import PARSER
 from app.chat.widgets.column import LaidOutByWidth
 from app.chat.widgets.lazy import Lazy, wrapped_lines
+from app.chat.wording.markdown_text import PARSER
 
 GROUP = 12
 """Sections in a group."""

@@ -14,11 +14,11 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 
-from app.chat.attention import Attention
-from app.chat.chat_groups import ChatGroup, filtered, grouped, today
-from app.chat.rows import ChatSummary
 from app.chat.session import Session
+from app.chat.storage.rows import ChatSummary
 from app.chat.widgets.chat_list import NO_TITLE, ChatList, Marks
+from app.chat.wording.attention import Attention
+from app.chat.wording.chat_groups import ChatGroup, filtered, grouped, today
 from engine.errors import OctavoError
 from engine.printable import quoted
 

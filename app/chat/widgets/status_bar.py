@@ -8,7 +8,7 @@ from typing import Any
 from textual.content import Content
 from textual.widgets import Static
 
-from app.chat.status import SEPARATOR, Status, fitted, parts_of
+from app.chat.wording.status import SEPARATOR, Status, fitted, parts_of
 
 _STYLES = {"model": "bold", "warning": "bold $warning", "loading": "$accent", "activity": "$accent"}
 

@@ -9,13 +9,13 @@ from textual.binding import Binding
 from textual.events import DescendantBlur, DescendantFocus
 from textual.message import Message as Posted
 
+from app.chat.answering.reply import Reply
 from app.chat.conversation import Message
-from app.chat.message_texts import MessagePlace
-from app.chat.reply import Reply
 from app.chat.session import OpenChat
 from app.chat.widgets.folds import Fold
 from app.chat.widgets.lazy_scroll import LazyScroll
 from app.chat.widgets.message_view import MessageView
+from app.chat.wording.message_texts import MessagePlace
 
 LEAVE_KEY = "transcript_leave"
 

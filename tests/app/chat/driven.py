@@ -12,9 +12,9 @@ from textual.pilot import Pilot
 
 from app.chat.app import ChatApp
 from app.chat.beginning import FRESH, Beginning
+from app.chat.preferences.settings import AppSettings
 from app.chat.screens.chat import ChatScreen
-from app.chat.settings import AppSettings
-from app.chat.store import ChatStore
+from app.chat.storage.store import ChatStore
 from app.chat.widgets.composer import Composer
 from engine.messages import ChatMessage, Loaded, TextRequest
 from engine.sequence import Priority

@@ -8,8 +8,8 @@ import pytest
 
 from app.chat.beginning import chat_called, latest_chat
 from app.chat.errors import StoreError
-from app.chat.settings import ChatSettings
-from app.chat.store import ChatStore
+from app.chat.preferences.settings import ChatSettings
+from app.chat.storage.store import ChatStore
 from engine.messages import Role
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from textual.widgets import OptionList
 
+from app.chat.preferences.settings import ChatSettings
 from app.chat.screens.search import SearchScreen
-from app.chat.settings import ChatSettings
-from app.chat.store import ChatStore
+from app.chat.storage.store import ChatStore
 from app.chat.widgets.message_view import MessageView
 from engine.messages import Role
 from tests.app.chat.driven import Driven, drive

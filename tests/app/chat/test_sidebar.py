@@ -7,8 +7,8 @@ import time
 import pytest
 
 from app.chat.beginning import Beginning
-from app.chat.settings import ChatSettings
-from app.chat.store import ChatStore
+from app.chat.preferences.settings import ChatSettings
+from app.chat.storage.store import ChatStore
 from app.chat.widgets.chat_list import ChatList
 from app.chat.widgets.sidebar import Sidebar
 from engine.messages import Role

@@ -15,14 +15,14 @@ import pytest_textual_snapshot
 from textual.pilot import Pilot
 from textual.widgets import Input, TextArea
 
-import app.chat.first_run
+import app.chat.choosing.first_run
 import app.chat.screens.search
 import app.chat.widgets.sidebar
 from app.chat.app import ChatApp
 from app.chat.beginning import FRESH, Beginning
 from app.chat.conversation import ReplyFigures
-from app.chat.settings import AppSettings, ChatSettings
-from app.chat.store import ChatStore
+from app.chat.preferences.settings import AppSettings, ChatSettings
+from app.chat.storage.store import ChatStore
 from engine.messages import Role
 from engine.scheduler_stats import SchedulerStats
 from engine.survey import SEVERAL, BlockState, PoolSurvey, SurveyedSequence
@@ -61,7 +61,7 @@ def standstill(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
     for module in (app.chat.screens.search, app.chat.widgets.sidebar):
         monkeypatch.setattr(module, "today", lambda: date(2025, 3, 5))
-    monkeypatch.setattr(app.chat.first_run, "available_memory", lambda: 2 * 2**30)
+    monkeypatch.setattr(app.chat.choosing.first_run, "available_memory", lambda: 2 * 2**30)
     yield
     monkeypatch.undo()
     time.tzset()

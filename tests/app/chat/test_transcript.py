@@ -6,7 +6,7 @@ import pytest
 from textual.widgets.markdown import MarkdownFence
 
 from app.chat.conversation import MessageState
-from app.chat.settings import ChatSettings
+from app.chat.preferences.settings import ChatSettings
 from app.chat.widgets.section_views import MarkdownSection
 from engine.messages import Role
 from engine.printable import UNSAFE
@@ -168,6 +168,29 @@ def test_the_wheel_scrolls_and_comes_back_to_the_end() -> None:
         assert view.follows
 
     drive(flow, answer=None)
+
+
+def test_resizing_while_streaming_keeps_the_place() -> None:
+    async def flow(driven: Driven) -> None:
+        request = await ask(driven)
+        request.say(LONG[:60_000])
+        await until(driven, lambda: transcript(driven).max_scroll_y > 500)
+        await until_quiet(driven)
+        transcript(driven).jump(transcript(driven).max_scroll_y // 2)
+        await until_quiet(driven)
+        number = next(word for word in top_line(driven).split() if word.isdigit())
+        for width in (60, 40, 140, 80):
+            await driven.pilot.resize_terminal(width, 30)
+            request.say(LONG[60_000:60_100])
+            await until_quiet(driven)
+            assert number in " ".join(lines_of(driven, transcript(driven))[:8]), width
+        driven.screen.action_end()
+        await until_quiet(driven)
+        await driven.pilot.resize_terminal(50, 30)
+        request.say("\n\nThe end.")
+        await until_shown(driven, "The end.")
+
+    drive(flow, size=(80, 30), answer=None)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -1,0 +1,1 @@
+"""Choices that the user is given, above all of models."""

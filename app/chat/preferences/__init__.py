@@ -1,0 +1,1 @@
+"""What the user may set: a chat's settings, keys and themes."""

@@ -1,0 +1,1 @@
+"""Chats on disk: one SQLite file, which several instances of the app use at once."""

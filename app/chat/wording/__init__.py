@@ -1,0 +1,1 @@
+"""What the widgets show, as plain text and data that need no widget."""

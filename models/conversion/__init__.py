@@ -1,0 +1,1 @@
+"""From checkpoints of Hugging Face (safetensors) to GGUF."""

@@ -1,0 +1,1 @@
+"""Models that other programs on this machine hold."""

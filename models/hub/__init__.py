@@ -1,0 +1,1 @@
+"""The Hugging Face hub: references, search, what a repository offers, downloads."""
