@@ -11,17 +11,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.free_space import FreeSpace
+from engine.free_space import Extent, FreeSpace
 from engine.prefix_cache import CachedBlock, PrefixCache
 
 BLOCK_SIZE = 16
 """Tokens in a block."""
 
-GROWTH_ROOM = 128
-"""Blocks left free behind a sequence, if the pool is large enough, before the next sequence starts.
-
-2,048 slots: what most conversations need to stay in one run, and the step in which the V pool commits memory.
-"""
+GROWTH_ROOM = 16
+"""Blocks wanted free on both sides of a new run, for the next turns: 256 tokens. With less, it begins elsewhere."""
 
 
 class Run(NamedTuple):
@@ -121,8 +118,12 @@ class BlockAllocator:
     Cached blocks are evicted only when a block is needed and none is free.
     """
 
-    def __init__(self, n_blocks: int, cache: PrefixCache) -> None:
+    def __init__(self, n_blocks: int, cache: PrefixCache, commit_step: int | None = None) -> None:
+        """Own `n_blocks` blocks. commit_step: see KvPool.commit_step; None where all memory is there from the start."""
         self.n_blocks = n_blocks
+        self._commit_step = commit_step or n_blocks
+        self._committed = bytearray(-(-n_blocks // self._commit_step))
+        """For each step, whether memory stands behind it: 1 once a block of it has been handed out."""
         self.cache = cache
         self._free = FreeSpace(n_blocks)
         self._ref_counts = [0] * n_blocks
@@ -157,31 +158,35 @@ class BlockAllocator:
         """Whether `n` blocks can be had."""
         return n <= self.n_available
 
-    def allocate(self, n: int, after: int | None = None, reach: int = 0) -> list[int]:
+    def allocate(self, n: int, after: int | None = None, reach: int = 0, n_expected: int = 0) -> list[int]:
         """Take `n` blocks, each with one reference, in the order in which they should be written.
 
         after: the last block of the sequence that grows; its right neighbour is preferred, so that the
         sequence stays in one run. reach: up to so many blocks may be skipped to stay close, where attention still
-        reads the sequence as one stretch; beyond, a new run begins where there is room. `can_allocate(n)` must be
-        true.
+        reads the sequence as one stretch; beyond, a new run begins where there is room for `n_expected` blocks, which
+        the sequence will have asked for soon. `can_allocate(n)` must be true.
         """
         if not self.can_allocate(n):
             raise RuntimeError(f"{n} blocks were asked for, but only {self.n_available} can be had")
         self.make_room(n)
         blocks = []
-        for _ in range(n):
-            after = self._next_block(after, reach)
-            self._ref_counts[after] = 1
+        for i in range(n):
+            after = self._next_block(after, reach, max(n, n_expected) - i)
+            self._hand_out(after)
             blocks.append(after)
         return blocks
 
-    def _next_block(self, after: int | None, reach: int) -> int:
+    def _hand_out(self, block: int) -> None:
+        self._ref_counts[block] = 1
+        self._committed[block // self._commit_step] = 1
+
+    def _next_block(self, after: int | None, reach: int, n_expected: int) -> int:
         if after is None:
-            return self._start_run()
+            return self._start_run(n_expected)
         if self._free.starts_at(after + 1):
             return self._free.take(after + 1)
         close = self._free.first_between(after + 2, after + 1 + reach)
-        return self._start_run() if close is None else self._free.take(close)
+        return self._start_run(n_expected) if close is None else self._free.take(close)
 
     def make_room(self, n: int) -> None:
         """Evict until `n` blocks are free, or nothing more can be: what is evicted together can be used as one run."""
@@ -206,7 +211,7 @@ class BlockAllocator:
             self._free.put(self.cache.evict())
         self._free.take_stretch(start, n)
         for block in range(start, start + n):
-            self._ref_counts[block] = 1
+            self._hand_out(block)
 
     def stand_in(self, entry: CachedBlock, block: int, retention: int) -> None:
         """Let `block`, of the same content, stand for a published entry if nobody refers to the entry's own block.
@@ -232,17 +237,34 @@ class BlockAllocator:
         if self._ref_counts[block] == 0 and not self.cache.retire(block):
             self._free.put(block)
 
-    def _start_run(self) -> int:
-        """Take a block that is followed by room to grow, and that leaves room to whoever ends before it."""
-        start, _ = self._free.longest()
-        return self._free.take(start, self.run_start(self._free) - start)
+    def _start_run(self, n_expected: int) -> int:
+        return self._free.take_at(self.run_start(self._free, n_expected))
 
     def run_start(self, space: FreeSpace, n: int = 1) -> int:
-        """Where in `space` a run of `n` blocks, if there is room for it, has most room on both sides."""
-        start, length = space.longest()
-        # A sequence that ended may be continued by the next turn of its chat; it gets room while there is plenty.
-        has_neighbour = start > 0 and (self._ref_counts[start - 1] > 0 or length >= self.n_blocks // 4)
-        return start + (min(GROWTH_ROOM, max(0, length - n + 1) // 2) if has_neighbour else 0)
+        """Where in `space` a run of `n` blocks is best begun, so that it and whoever ends before it have room to grow.
+
+        That is in memory that is committed, so that memory follows use, if there is room for both; else behind it.
+        """
+        committed = space.longest_marked(self._committed, self._commit_step)
+        if committed.length - n >= 2 * GROWTH_ROOM:
+            return committed.start + (committed.length - n) // 2 * self._has_neighbour(committed)
+        longest = space.longest()
+        fresh = self._first_fresh(longest)
+        if fresh + n <= longest.start + longest.length:
+            return fresh
+        return longest.start + max(0, longest.length - n + 1) // 2 * self._has_neighbour(longest)
+
+    def _has_neighbour(self, extent: Extent) -> bool:
+        """Whether somebody who may go on ends before an extent. Who is done may, as long as there is plenty of room."""
+        start, length = extent
+        return start > 0 and (self._ref_counts[start - 1] > 0 or length >= self.n_blocks // 4)
+
+    def _first_fresh(self, extent: Extent) -> int:
+        """The first block in an extent, or behind it, whose step is not committed; a neighbour keeps its room."""
+        block = extent.start + GROWTH_ROOM * self._has_neighbour(extent)
+        while block < self.n_blocks and self._committed[block // self._commit_step]:
+            block = (block // self._commit_step + 1) * self._commit_step
+        return block
 
     def check_integrity(self, tables: Iterable[BlockTable]) -> None:
         """Assert that every block is in exactly one state and every reference is accounted for; walks all blocks."""

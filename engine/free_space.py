@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -41,6 +42,25 @@ class FreeSpace:
         start, length = max(self._length_at.items(), key=lambda item: (item[1], -item[0]))
         return Extent(start, length)
 
+    def longest_marked(self, marks: Sequence[int], step: int) -> Extent:
+        """The longest stretch of free blocks in which each block b has marks[b // step] set; length 0 if there is none.
+
+        O(extents), and for long extents O(steps).
+        """
+        best = Extent(0, 0)
+        for start, length in self._length_at.items():
+            if length <= best.length:
+                continue
+            stretch, end = start, start + length
+            while stretch < end:
+                stop = stretch
+                while stop < end and marks[stop // step]:
+                    stop = min(end, (stop // step + 1) * step)
+                if stop - stretch > best.length:
+                    best = Extent(stretch, stop - stretch)
+                stretch = (stop // step + 1) * step
+        return best
+
     def first_between(self, low: int, high: int) -> int | None:
         """The lowest start of an extent in [low, high], found in O(extents)."""
         return min((start for start in self._length_at if low <= start <= high), default=None)
@@ -57,10 +77,14 @@ class FreeSpace:
         self.n_blocks -= 1
         return block
 
+    def take_at(self, block: int) -> int:
+        """Take a free block, wherever it is in its extent, and return it. O(extents)."""
+        first = next(first for first, n in self._length_at.items() if first <= block < first + n)
+        return self.take(first, block - first)
+
     def take_stretch(self, start: int, length: int) -> None:
         """Take `length` consecutive blocks from `start` on; they must be free."""
-        first = next(first for first, n in self._length_at.items() if first <= start < first + n)
-        self.take(first, start - first)
+        self.take_at(start)
         for block in range(start + 1, start + length):
             self.take(block)
 

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from engine.blocks import BlockAllocator, BlockCopy, BlockTable
+from engine.blocks import BLOCK_SIZE, BlockAllocator, BlockCopy, BlockTable
 from engine.compaction import CompactionPolicy, Move, can_pay, choose_move, displaced, moved
 from engine.prefix_cache import CachedBlock, HashFunction, PrefixCache, blake2b_16, block_digest
 from engine.sequence import Priority, Sequence
@@ -33,16 +33,20 @@ class KvManager:
         self,
         *,
         n_blocks: int,
-        block_size: int,
+        block_size: int = BLOCK_SIZE,
         n_groups: int = 1,
         extra_key: bytes = b"",
         hash_function: HashFunction = blake2b_16,
         compaction: CompactionPolicy | None = None,
+        commit_step: int | None = None,
     ) -> None:
-        """Manage `n_blocks` blocks in each of `n_groups` groups; without a policy, no sequence is moved."""
+        """Manage `n_blocks` blocks in each of `n_groups` groups; without a policy, no sequence is moved.
+
+        extra_key: see `block_digest`. commit_step: see KvPool.commit_step; None if all memory is there at first.
+        """
         self.n_blocks = n_blocks
         self.block_size = block_size
-        self.groups = tuple(BlockAllocator(n_blocks, PrefixCache(len(Priority))) for _ in range(n_groups))
+        self.groups = tuple(BlockAllocator(n_blocks, PrefixCache(len(Priority)), commit_step) for _ in range(n_groups))
         self._extra_key = extra_key
         self._hash = hash_function
         self._compaction = compaction
@@ -131,7 +135,14 @@ class KvManager:
                 group.release(source)
                 copies.append(BlockCopy(index, source, target))
             if n_blocks > len(table):
-                table.extend(group.allocate(n_blocks - len(table), after=table.last, reach=len(table) // SKIP))
+                table.extend(
+                    group.allocate(
+                        n_blocks - len(table),
+                        after=table.last,
+                        reach=len(table) // SKIP,
+                        n_expected=self.blocks_needed(sequence),
+                    )
+                )
         return copies
 
     def compact(self, sequence: Sequence) -> list[BlockCopy]:

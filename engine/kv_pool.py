@@ -147,6 +147,14 @@ class KvPool:
             address += _round_up(ggml.nbytes(tensor), _PAGE)
         return buffer
 
+    @property
+    def commit_step(self) -> int | None:
+        """Blocks whose memory is committed with the first of them; None if all memory is there from the start.
+
+        A page of the packed V holds one channel of so many tokens; of K it holds a block's or two.
+        """
+        return None if self._mapping is None else max(1, _PAGE // (ctypes.sizeof(ctypes.c_uint16) * self.block_size))
+
     def bytes_resident(self) -> int:
         """Physical memory behind the pool, in bytes: what was written, in whole pages; on a device all of it."""
         if self._mapping is None:

@@ -18,6 +18,7 @@ from engine.forward import Forward
 from engine.gguf_file import GgufFile
 from engine.interface import Event
 from engine.interrupt import StepInterrupted
+from engine.kv_manager import KvManager
 from engine.kv_pool import KvLayout, KvPool, bytes_per_slot
 from engine.memory import available_memory, choose_context
 from engine.plan import ModelPlan
@@ -116,12 +117,15 @@ class PagedEngine:
             self._native = stack.pop_all()
         self._reading = layout.reading
         self._scheduler = Scheduler(
-            n_blocks=n_blocks,
+            KvManager(
+                n_blocks=n_blocks,
+                n_groups=len(plan.kv_groups),
+                compaction=CompactionPolicy(self._reading),
+                commit_step=self._pool.commit_step,
+            ),
             context=self.context,
             token_budget=token_budget,
             max_sequences=max_sequences,
-            n_groups=len(plan.kv_groups),
-            compaction=CompactionPolicy(self._reading),
             speculation=Speculation() if speculate else None,
         )
         self._samplers: dict[int, Sampler] = {}

@@ -24,12 +24,9 @@ from bisect import insort
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as SequenceOf
 
-from engine.blocks import BLOCK_SIZE
-from engine.compaction import CompactionPolicy
 from engine.errors import MemoryLimitError
 from engine.interface import Event
 from engine.kv_manager import KnownPrefix, KvManager
-from engine.prefix_cache import HashFunction, blake2b_16
 from engine.requests import check_request
 from engine.scheduler_stats import SchedulerStats
 from engine.sequence import FinishReason, PrefillEvent, Priority, Request, Sequence, SequenceStatus, TokenEvent
@@ -42,41 +39,28 @@ class Scheduler:
 
     def __init__(
         self,
+        kv: KvManager,
         *,
-        n_blocks: int,
         context: int,
-        block_size: int = BLOCK_SIZE,
         token_budget: int = 512,
         max_sequences: int = 16,
-        n_groups: int = 1,
-        extra_key: bytes = b"",
-        hash_function: HashFunction = blake2b_16,
-        compaction: CompactionPolicy | None = None,
         speculation: Speculation | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Schedule over a pool of `n_blocks` blocks in each of `n_groups` KV groups.
+        """Schedule over the pool that `kv` manages.
 
         context: tokens of one sequence, prompt and answer together. token_budget: tokens of one step.
-        max_sequences: sequences running at a time, at most `token_budget`. extra_key: see `block_digest`.
-        compaction: when scattered sequences are moved together; None is never.
+        max_sequences: sequences running at a time, at most `token_budget`.
         speculation: chooses the drafts, None is without.
         """
         if max_sequences > token_budget:
             raise ValueError("a step must have room for one token of every running sequence")
-        self.kv = KvManager(
-            n_blocks=n_blocks,
-            block_size=block_size,
-            n_groups=n_groups,
-            extra_key=extra_key,
-            hash_function=hash_function,
-            compaction=compaction,
-        )
+        self.kv = kv
         self.context = context
         self.token_budget = token_budget
         self.max_sequences = max_sequences
         # The last token of an answer needs no slot: nothing is computed after it.
-        self.window = min(context, n_blocks * block_size + 1)
+        self.window = min(context, kv.n_blocks * kv.block_size + 1)
         self.running: list[Sequence] = []
         self.waiting: list[Sequence] = []
         self._speculation = speculation

@@ -106,9 +106,13 @@ class FakeEngine:
     """Runs plans against fake pools, and checks on the way what must hold for every plan."""
 
     def __init__(self, *, guesses: Guesses | None = None, **options: Any) -> None:
+        names = {"context", "token_budget", "max_sequences"} & options.keys()
+        of_scheduler = {name: options.pop(name) for name in names}
+        self.kv = KvManager(**options)
         speculation: Any = guesses
-        self.scheduler = Scheduler(**options, speculation=speculation, clock=lambda: float(len(self.plans)))
-        self.kv: KvManager = self.scheduler.kv
+        self.scheduler = Scheduler(
+            self.kv, **of_scheduler, speculation=speculation, clock=lambda: float(len(self.plans))
+        )
         self.guesses = guesses
         if guesses is not None:
             guesses.kv = self.kv

@@ -84,10 +84,31 @@ def test_a_new_run_leaves_its_neighbour_room_to_grow() -> None:
     assert allocator.allocate(2, after=middle) == [6, 7]
 
 
-def test_in_a_large_pool_the_room_is_bounded() -> None:
-    allocator = new_allocator(10_000)
-    assert allocator.allocate(3) == [0, 1, 2]
-    assert allocator.allocate(1) == [3 + GROWTH_ROOM]
+def test_new_runs_begin_in_committed_memory_while_all_have_room() -> None:
+    allocator = BlockAllocator(1024, PrefixCache(2), commit_step=128)
+    assert allocator.allocate(40) == list(range(40))
+    assert allocator.allocate(20) == list(range(40 + 34, 94)), "half of what is left of the step is before it"
+    assert allocator.allocate(3) == [128, 129, 130], "less than twice the room is left on either side"
+    assert allocator.allocate(1, n_expected=100) == [256], "131 to 255 hold it, but nothing that grows"
+    assert allocator.allocate(1) == [257 + 63], "the longer of two stretches"
+
+
+def test_a_run_behind_the_committed_memory_leaves_its_neighbour_room() -> None:
+    allocator = BlockAllocator(1024, PrefixCache(2), commit_step=128)
+    allocator.allocate(127)
+    assert allocator.allocate(1) == [127 + GROWTH_ROOM]
+
+
+def test_where_all_memory_is_there_the_room_is_as_large_as_it_can_be() -> None:
+    allocator = new_allocator(1000)
+    assert allocator.allocate(2) == [0, 1]
+    assert allocator.allocate(1) == [2 + 498]
+
+
+def test_a_run_is_put_where_all_that_is_expected_has_room() -> None:
+    allocator = new_allocator(200)
+    allocator.allocate(20)
+    assert allocator.allocate(30, n_expected=100) == list(range(20 + 40, 90))
 
 
 def test_the_room_of_a_finished_sequence_is_used_when_space_is_short() -> None:

@@ -36,3 +36,7 @@ def test_free_space_is_a_set_of_blocks(n_blocks: int, moves: list[tuple[bool, in
         assert [b for b in range(n_blocks + 1) if space.starts_at(b)] == [extent.start for extent in expected]
         if expected:
             assert space.longest() == max(expected, key=lambda extent: (extent.length, -extent.start))
+        marks, step = [n % 3 for n in range(choice, choice + 12)], 1 + offset % 5
+        marked = extents_of({block for block in free if marks[block // step]})
+        assert space.longest_marked(marks, step).length == max((extent.length for extent in marked), default=0)
+        assert not marked or space.longest_marked(marks, step) in marked

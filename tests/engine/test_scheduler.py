@@ -9,6 +9,7 @@ import pytest
 
 from engine.errors import MemoryLimitError, PromptError
 from engine.interface import Event
+from engine.kv_manager import KvManager
 from engine.scheduler import Scheduler
 from engine.sequence import FinishReason, Priority, Request, SequenceStatus, TokenEvent
 from tests.engine.fake_engine import FakeEngine, direct_answer
@@ -305,7 +306,7 @@ class TestEnds:
 
     def test_times_are_measured_from_the_clock(self) -> None:
         now = [100.0]
-        scheduler = Scheduler(n_blocks=8, block_size=4, context=30, clock=lambda: now[0])
+        scheduler = Scheduler(KvManager(n_blocks=8, block_size=4), context=30, clock=lambda: now[0])
         request_id = scheduler.submit(Request(prompt(6), max_tokens=2))
         events: list[Event] = []
         for seconds in (1.0, 2.0):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.kv_manager import KvManager
 from engine.kv_pool import KvLayout
 from engine.prompt_lookup import PromptLookup
 from engine.sampling import Sampler
@@ -53,7 +54,7 @@ def row_after(history: tuple[int, ...]) -> np.ndarray:
 def sampled(prompt: tuple[int, ...], params: SamplingParams, n_tokens: int, speculation: Always | None) -> list[int]:
     """An answer of the model, through the scheduler, the sampler and the verification of the engine."""
     gate: Any = speculation
-    scheduler = Scheduler(n_blocks=8, context=120, speculation=gate)
+    scheduler = Scheduler(KvManager(n_blocks=8), context=120, speculation=gate)
     scheduler.submit(Request(prompt, params, max_tokens=n_tokens))
     sampler = Sampler(params, VOCABULARY, history=prompt)
     answer: list[int] = []
