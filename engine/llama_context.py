@@ -13,8 +13,9 @@ import numpy.typing as npt
 from engine.config import EngineConfig, KvType
 from engine.devices import Device, find_device
 from engine.errors import MemoryLimitError, ModelFileError, UnsupportedKvType, UnsupportedModel
-from engine.gguf_file import GgufFile, LongArray
+from engine.gguf_file import GgufFile
 from engine.interrupt import Interrupt, StepInterrupted
+from engine.kv_size import kv_heads
 from engine.kv_types import KvTypes, ggml_type, head_bytes
 from engine.memory import available_memory, choose_context
 from engine.native import LOG_ERROR, LOG_INFO, captured_log, llama, reason_in
@@ -182,30 +183,14 @@ def bytes_of(state: State) -> object:
 
 
 def kv_bytes_per_token(file: GgufFile, types: KvTypes) -> int:
-    """Bytes of K and V of one token, over all layers, from the metadata of the file.
+    """Bytes of K and V of one token, over all layers; see kv_size.py.
 
-    Exact for plain attention; an upper bound where layers hold only a window, or share or compress their
-    K and V. 0 for a recurrent model. The defaults are those of llama.cpp (load_hparams in llama-model.cpp).
     Raises UnsupportedKvType when a head is no whole number of blocks.
     """
-    n_layers = _per_layer(file, "block_count", 0)[0]
-    n_heads = _per_layer(file, "attention.head_count", 0)
-    head_dim = _per_layer(file, "embedding_length", 0)[0] // max(1, n_heads[0])
-    n_kv_heads = _per_layer(file, "attention.head_count_kv", n_heads[0])
-    if len(n_kv_heads) == 1:
-        n_kv_heads *= n_layers
-    if not any(n_kv_heads):
-        return 0
-    head_dim_k = _per_layer(file, "attention.key_length", head_dim)[0]
-    head_dim_v = _per_layer(file, "attention.value_length", head_dim)[0]
-    return sum(n_kv_heads) * (head_bytes(types.k, head_dim_k) + head_bytes(types.v, head_dim_v))
-
-
-def _per_layer(file: GgufFile, key: str, default: int) -> tuple[int, ...]:
-    """A hyper-parameter that has one value for all layers, or one for each."""
-    value = file.metadata.get(f"{file.architecture}.{key}", default)
-    values = value if isinstance(value, tuple) and not isinstance(value, LongArray) else (value,)
-    return tuple(int(number) for number in values if isinstance(number, int)) or (default,)
+    return sum(
+        heads.n * (head_bytes(types.k, heads.key) + head_bytes(types.v, heads.value))
+        for heads in kv_heads(file.metadata) or ()
+    )
 
 
 def load_model(file: GgufFile, device: Device, progress: Callable[[float], None]) -> int:

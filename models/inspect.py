@@ -14,8 +14,8 @@ from engine import ggml
 from engine.config import EngineKind
 from engine.errors import UnsupportedModel
 from engine.gguf_file import GgufFile, LongArray, TensorInfo
+from engine.kv_size import kv_bytes_per_token
 from engine.plan import ModelPlan
-from models.kv_size import kv_bytes_per_token
 from models.quantization.types import FILE_TYPES
 
 _FILE_TYPE_NAMES = {file_type.ftype: file_type.name for file_type in FILE_TYPES}

@@ -32,7 +32,8 @@ _LONGEST_REFUSAL = 2**20
 """Bytes of a body that is no answer; a list of models is one."""
 
 _NOTICE = (
-    "It is measured from outside, over HTTP. Prompts are sent as text, so that their number of tokens is approximate "
+    "It is measured from outside, over HTTP, but for raw speed where it tells its times. Prompts are sent as text, so "
+    "that their number of tokens is approximate "
     "where its vocabulary is another one. Its cache cannot be emptied: each round begins with other words."
 )
 

@@ -48,6 +48,7 @@ def make_lineup(
     session += [Lane(endpoint.server, (EndpointVariant(endpoint, path),)) for endpoint in endpoints]
     others = [name for name in names if name in (CONTIGUOUS, PAGED)]  # the rest would measure the same again
     raw = [Lane(name, _raw_variants(name, path, config), needed) for name in others]
+    raw += [Lane(endpoint.server, (EndpointVariant(endpoint, path),)) for endpoint in endpoints]
     batch_needed = _bytes_needed(summary, window_for(batch)) if batch else 0
     batches = [Lane(name, _batch_variants(name, path, config, batch), batch_needed) for name in others]
     return Lineup(tuple(raw), tuple(batches) if batch else (), tuple(session))

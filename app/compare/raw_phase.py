@@ -22,6 +22,9 @@ from engine.messages import TextRequest, TokenPrompt
 _TRIAL = 2
 """Rounds after which only the faster variant of a lane goes on."""
 
+_SERVER_SLACK = 64
+"""Tokens that a server may compute besides the new ones: those of a block that is not full, and what it adds itself."""
+
 _WARM_UP = RawTest(64, 0, decodes=False), RawTest(8, 0, decodes=True)
 
 
@@ -44,7 +47,7 @@ class RawPhase:
         for entrant in crew.fit:
             for test in _WARM_UP:
                 if entrant in crew.fit:
-                    crew.attempt(entrant, "warm-up", partial(self._measure, test, entrant, -1))
+                    crew.attempt(entrant, "warm-up", partial(self._answer, test, entrant, -1))
 
     def run(self, test: RawTest, crew: Crew[Variant]) -> None:
         """All rounds of a test. Raises NobodyLeft, Stop or Skip."""
@@ -54,28 +57,26 @@ class RawPhase:
         _take_rounds(self._stage, crew, test.name, partial(self._measure, test))
 
     def _measure(self, test: RawTest, entrant: Entrant[Variant], number: int) -> RawSample:
-        known = self._known[: test.depth]
-        if known:  # what the last round added to it is dropped, with whatever that costs
-            self._ask(entrant, known, 1)
-        n_fresh = 1 if test.decodes else test.n_tokens
-        fresh = self._random(n_fresh, seed=2 * (1 + number + 1000 * test.depth) + test.decodes)
-        answer = self._ask(entrant, known + fresh, test.n_tokens + 1 if test.decodes else 1)
-        if answer.computed_tokens != n_fresh:
-            raise Unmeasurable(
-                f"{answer.computed_tokens or 0:,} tokens were computed where {n_fresh:,} were new: this engine does "
-                "not find the known ones again, so that the test would measure something else."
-            )
-        assert answer.engine is not None
-        assert answer.prefill_s is not None
+        answer = self._answer(test, entrant, number)
+        _check(test, answer)
+        engine_s = answer.engine and answer.engine.decode_s if test.decodes else answer.prefill_s
+        user_s = answer.user.decode_s if test.decodes else answer.user.end_s
         return RawSample(
             test=test.name,
             lane=entrant.lane,
             variant=entrant.variant.name,
             round=number,
-            n_tokens=test.n_tokens,
-            engine_s=answer.engine.decode_s if test.decodes else answer.prefill_s,
-            user_s=answer.user.decode_s if test.decodes else answer.user.end_s,
+            n_tokens=test.n_tokens if test.decodes else answer.computed_tokens or test.n_tokens,
+            engine_s=user_s if engine_s is None else engine_s,
+            user_s=user_s,
         )
+
+    def _answer(self, test: RawTest, entrant: Entrant[Variant], number: int) -> Answer:
+        known = self._known[: test.depth]
+        if known:  # what the last round added to it is dropped, with whatever that costs
+            self._ask(entrant, known, 1)
+        fresh = self._random(_n_fresh(test), seed=2 * (1 + number + 1000 * test.depth) + test.decodes)
+        return self._ask(entrant, known + fresh, test.n_tokens + 1 if test.decodes else 1)
 
     def _ask(self, entrant: Entrant[Variant], tokens: tuple[int, ...], n: int) -> Answer:
         request = TextRequest(TokenPrompt(tokens), GREEDY, max_tokens=n)
@@ -84,6 +85,27 @@ class RawPhase:
     def _random(self, n: int, seed: int) -> tuple[int, ...]:
         ids = np.random.default_rng(seed).integers(0, self._vocabulary, n)
         return tuple(map(int, ids))
+
+
+def _n_fresh(test: RawTest) -> int:
+    """Tokens of its prompt that nobody has seen before."""
+    return 1 if test.decodes else test.n_tokens
+
+
+def _check(test: RawTest, answer: Answer) -> None:
+    """Raise Unmeasurable if something else was done than meant: our engines tell exactly, a server counts its way."""
+    allowed = 0 if answer.token_ids else _SERVER_SLACK
+    computed, n_fresh = answer.computed_tokens, _n_fresh(test)
+    if computed is not None and not n_fresh <= computed <= n_fresh + allowed:
+        raise Unmeasurable(
+            f"{computed:,} tokens were computed where {n_fresh:,} were new: this engine does not find the known ones "
+            "again, so that the test would measure something else."
+        )
+    if test.decodes and answer.generated_tokens != test.n_tokens + 1:
+        raise Unmeasurable(
+            f"the answer ended after {answer.generated_tokens:,} of {test.n_tokens + 1:,} tokens, and this server "
+            "cannot be told to go on."
+        )
 
 
 class BatchPhase:

@@ -78,7 +78,7 @@ class LaneFacts:
 class RawSample:
     """One measurement of raw speed. test: such as "pp512 @ d2048" or "tg64 x4 @ d512". round: pairs have the same.
 
-    engine_s: seconds for `n_tokens`, as the engine tells. user_s: as whoever waits for it sees it.
+    engine_s: seconds for `n_tokens`, as the engine tells, or else user_s. user_s: as whoever waits for it sees it.
     """
 
     test: str

@@ -85,7 +85,7 @@ def results_of(record: Record) -> Results:
 
 def _raw_row(record: Record, test: str) -> RawRow:
     samples = [sample for sample in record.raw if sample.test == test]
-    by_lane = {lane: by_variant(samples, lane, lambda sample: sample.engine_s) for lane in record.lanes}
+    by_lane = {lane: by_variant(samples, lane, _seconds_per_token) for lane in record.lanes}
     base = fastest(by_lane[record.lanes[0]])
     return RawRow(test, tuple(_raw_figure(lane, by_lane[lane], base) for lane in record.lanes if by_lane[lane]))
 
@@ -95,13 +95,17 @@ def _raw_figure(lane: str, variants: Mapping[str, list[RawSample]], base: Sequen
         VariantSpeed(variant, spread([sample.n_tokens / sample.engine_s for sample in samples]))
         for variant, samples in variants.items()
     )
-    paired = pairs(base, fastest(variants), lambda sample: sample.round, lambda sample: sample.engine_s)
+    paired = pairs(base, fastest(variants), lambda sample: sample.round, _seconds_per_token)
     is_base = bool(base) and base[0].lane == lane
     return RawFigure(
         lane,
         tuple(speeds),
         paired_ratio(paired) if paired and not is_base else None,
     )
+
+
+def _seconds_per_token(sample: RawSample) -> float:
+    return sample.engine_s / sample.n_tokens
 
 
 def _step_row(record: Record, step: str) -> StepRow:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from engine.kv_size import kv_bytes_per_token
 from models.fit import Fit, FitEstimate, Machine, advice_context, estimate
 from models.hub.remote_file import RemoteFile
 from models.hub.remote_header import remote_metadata
 from models.hub.repository import RemoteRepository
 from models.hub.variants import Variant
-from models.kv_size import kv_bytes_per_token
 from models.parallel import in_parallel
 
 _GOOD_BITS, _MOST_BITS = 4, 8

@@ -1,4 +1,4 @@
-"""The process that quantizes, at the other end of models/quantization/process.py: jobs come in, steps and results go out.
+"""The process that quantizes, at the other end of process.py: jobs come in, steps and results go out.
 
 A thread of its own watches the connection: when it closes, the process ends, in the middle of whatever it does.
 """

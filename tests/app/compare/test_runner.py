@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 
 import pytest
 
 from app.compare.events import Ended, Event, LaneFailed, Measured, Turn
-from app.compare.lanes import BatchTest
+from app.compare.lanes import Answer, BatchTest, OnText, Stopped
 from app.compare.record import RawSample, StepSample
 from app.compare.results import results_of
 from app.compare.scenarios import SESSION, Plan, RawTest, Session
@@ -338,3 +339,56 @@ def test_progress_goes_from_nothing_to_nearly_all_and_tells_the_time_left() -> N
     for now, _, left in seen[len(seen) // 2 :]:
         assert left is not None
         assert now + left - begin == pytest.approx(end - begin, rel=0.6)
+
+
+class FakeServer(FakeVariant):
+    """Is measured from outside. extra: tokens that it computes besides the new ones; None where it tells nothing."""
+
+    extra: int | None = None
+    shorter: int = 0
+
+    def ask(self, request: TextRequest, on_text: OnText, stopped: Stopped) -> Answer:
+        answer = super().ask(request, on_text, stopped)
+        assert answer.computed_tokens is not None
+        return replace(
+            answer,
+            token_ids=(),
+            generated_tokens=answer.generated_tokens - self.shorter,
+            engine=None,
+            prefill_s=None,
+            computed_tokens=None if self.extra is None else answer.computed_tokens + self.extra,
+        )
+
+
+def test_raw_speed_of_a_server_is_what_is_seen_from_outside() -> None:
+    clock = FakeClock()
+    base, server = two_lanes(clock)
+    server = FakeServer(clock, prefill=500.0, decode=50.0)
+    record = Harness(clock, [lane("A", base), lane("B", server)], RAW).run()
+    assert not record.errors
+    of_server = [sample for sample in record.raw if sample.lane == "B"]
+    assert len(of_server) == 15
+    assert all(sample.engine_s == sample.user_s for sample in of_server)
+    assert of_server[0].engine_s == pytest.approx(512 / 500 + 0.01)
+    server.extra = 20
+    record = Harness(clock, [lane("A", base), lane("B", server)], RAW).run()
+    first = next(sample for sample in record.raw if sample.lane == "B")
+    assert (first.n_tokens, len(record.errors)) == (532, 0), "its speed is that of what it computed"
+
+
+@pytest.mark.parametrize(
+    ("extra", "shorter", "tests", "message"),
+    [
+        (500, 0, [test.name for test in TESTS], "1,012 tokens were computed where 512 were new"),
+        (None, 3, ["tg64 @ d512"], "ended after 62 of 65 tokens"),
+    ],
+)
+def test_a_server_that_does_something_else_is_not_measured(
+    extra: int | None, shorter: int, tests: list[str], message: str
+) -> None:
+    clock = FakeClock()
+    server = FakeServer(clock)
+    server.extra, server.shorter = extra, shorter
+    record = Harness(clock, [lane("A", FakeVariant(clock)), lane("B", server)], RAW).run()
+    assert [error.test for error in record.errors] == tests
+    assert message in record.errors[0].message

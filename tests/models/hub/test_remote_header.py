@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from engine.gguf_file import GgufFile, LongArray
+from engine.kv_size import kv_bytes_per_token
 from models.hub.reference import HubReference
 from models.hub.remote_file import RemoteFile
 from models.hub.remote_header import read_beginning, remote_metadata
 from models.hub.repository import repository
-from models.kv_size import kv_bytes_per_token
 from tests.hub_server import Hub
 
 UINT32, STRING, ARRAY = 4, 8, 9

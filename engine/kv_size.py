@@ -1,4 +1,4 @@
-"""Bytes that a token's keys and values take, told from the metadata of a GGUF file of any architecture.
+"""What a token's keys and values take, told from the metadata of a GGUF file of any architecture.
 
 Names and defaults follow load_hparams of llama.cpp's src/llama-model.cpp; which layers have keys and values follows
 its create_memory. A layer with a sliding window is counted like one without: an upper bound. The state that recurrent
@@ -8,6 +8,7 @@ layers keep is left out, as it does not grow with the context.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 _F16_BYTES = 2
 _MOST_LAYERS = 512
@@ -19,8 +20,16 @@ _FULL_ATTENTION_INTERVALS = {"qwen3next": 4, "qwen35": 4, "qwen35moe": 4, "qwen4
 """Every how many layers attention is not recurrent, where the file does not say (llama.cpp's src/models)."""
 
 
-def kv_bytes_per_token(metadata: Mapping[str, object]) -> int | None:
-    """Bytes of F16 keys and values of one token in all layers; 0 of a purely recurrent model.
+class KvHeads(NamedTuple):
+    """`n` heads of one layer: how many numbers the key and the value of each have."""
+
+    n: int
+    key: int
+    value: int
+
+
+def kv_heads(metadata: Mapping[str, object]) -> list[KvHeads] | None:
+    """What is kept of a token in all layers; empty for a purely recurrent model.
 
     metadata: keys of a GGUF file with their values, arrays as tuples or lists. None when it does not say, or says
     what no model can have; never an exception.
@@ -28,9 +37,15 @@ def kv_bytes_per_token(metadata: Mapping[str, object]) -> int | None:
     try:
         keys = _Keys(metadata)
         # Nanbeige runs through its layers several times, each time with keys and values of its own.
-        return _F16_BYTES * keys.size("num_loops", 1) * sum(_numbers_by_layer(keys))
+        return _heads_kept(keys) * keys.size("num_loops", 1)
     except _Untold:
         return None
+
+
+def kv_bytes_per_token(metadata: Mapping[str, object]) -> int | None:
+    """Bytes of F16 keys and values of one token in all layers. metadata, None: as of `kv_heads`."""
+    kept = kv_heads(metadata)
+    return None if kept is None else _F16_BYTES * sum(heads.n * (heads.key + heads.value) for heads in kept)
 
 
 class _Untold(Exception):
@@ -73,22 +88,24 @@ def _size(value: object, most: int) -> int:
     return value
 
 
-def _numbers_by_layer(keys: _Keys) -> list[int]:
-    """How many numbers each layer keeps of a token."""
+def _heads_kept(keys: _Keys) -> list[KvHeads]:
     n_layers = keys.size("block_count", most=_MOST_LAYERS)
     heads = keys.by_layer("attention.head_count", n_layers)
     heads_kv = keys.by_layer("attention.head_count_kv", n_layers, heads)
     sizes = _head_sizes(keys, n_layers, heads)
     # The index of sparse attention is one more head, of keys only, wherever there is attention.
     indexer = keys.size("attention.indexer.key_length", 0)
-    numbers = [n * size + (indexer if n else 0) for n, size in zip(heads_kv, sizes, strict=True)]
-    return [n for n, has_kv in zip(numbers, _attending(keys, n_layers), strict=True) if has_kv]
+    kept = []
+    for n, (key, value), has_kv in zip(heads_kv, sizes, _attending(keys, n_layers), strict=True):
+        if n and has_kv:
+            kept += [KvHeads(n, key, value), KvHeads(1, indexer, 0)] if indexer else [KvHeads(n, key, value)]
+    return kept
 
 
-def _head_sizes(keys: _Keys, n_layers: int, heads: list[int]) -> list[int]:
-    """Length of a head's key and value together in each layer."""
+def _head_sizes(keys: _Keys, n_layers: int, heads: list[int]) -> list[tuple[int, int]]:
+    """How many numbers a head's key and value have in each layer."""
     if not any(heads):
-        return [0] * n_layers
+        return [(0, 0)] * n_layers
     usual = keys.size("embedding_length", 0) // next(filter(None, heads))
     key, value = keys.size("attention.key_length", usual), keys.size("attention.value_length", usual)
     key_swa = keys.size("attention.key_length_swa", key)
@@ -99,8 +116,8 @@ def _head_sizes(keys: _Keys, n_layers: int, heads: list[int]) -> list[int]:
         raise _Untold
     pattern = keys.get("attention.sliding_window_pattern")
     if isinstance(pattern, tuple | list) and len(pattern) == n_layers:
-        return [key_swa + value_swa if is_windowed else key + value for is_windowed in pattern]
-    return [max(key + value, key_swa + value_swa)] * n_layers
+        return [(key_swa, value_swa) if is_windowed else (key, value) for is_windowed in pattern]
+    return [max((key, value), (key_swa, value_swa), key=sum)] * n_layers
 
 
 def _attending(keys: _Keys, n_layers: int) -> list[bool]:

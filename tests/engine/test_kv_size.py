@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from engine.config import EngineConfig, EngineKind
 from engine.gguf_file import GgufFile, LongArray
 from engine.kv_pool import KvLayout, bytes_per_slot
+from engine.kv_size import kv_bytes_per_token
 from engine.kv_types import KvType
 from engine.llama_context import LlamaContext
 from engine.plan import ModelPlan
-from models.kv_size import kv_bytes_per_token
 
 KIB = 1024
 
