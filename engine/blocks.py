@@ -222,6 +222,17 @@ class BlockAllocator:
             self.cache.touch(entry, retention)
             self._free.put(self.cache.replace_block(entry, block))
 
+    def take_over(self, tail: CachedBlock) -> None:
+        """Give the block of a tail its only reference: it can be written to, and found no more."""
+        self.cache.withdraw(tail)
+        self._hand_out(tail.block)
+
+    def drop_redundant_tails(self, entry: CachedBlock) -> None:
+        """Free the tails whose tokens a published entry holds too."""
+        for tail in self.cache.redundant_tails(entry):
+            self.cache.withdraw(tail)
+            self._free.put(tail.block)
+
     def share(self, block: int) -> None:
         """Add a reference to a block that is in use or cached."""
         if self._ref_counts[block] == 0:

@@ -138,7 +138,8 @@ class ContiguousEngine:
 
     def survey(self) -> PoolSurvey:
         """KV memory now; there are no blocks."""
-        return PoolSurvey(self.kv_stats())
+        kv = self.kv_stats()
+        return PoolSurvey(kv, tokens_cached=kv.blocks_cached * kv.block_size)
 
     def close(self) -> None:
         """Free native memory; harmless when done already."""

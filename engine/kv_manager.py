@@ -20,10 +20,16 @@ SKIP = 4
 
 
 class KnownPrefix(NamedTuple):
-    """The longest cached beginning of a sequence: `n_blocks` blocks, and their entries per KV group."""
+    """The longest cached beginning of a sequence.
+
+    n_blocks: full blocks. chains: their entries, per KV group. n_more: tokens behind them, less than a block, with
+    which the entries `sources`, one of each group, begin.
+    """
 
     n_blocks: int
     chains: tuple[list[CachedBlock], ...]
+    n_more: int = 0
+    sources: tuple[CachedBlock, ...] = ()
 
 
 class KvManager:
@@ -56,17 +62,32 @@ class KvManager:
         """Blocks that sequences refer to, over all groups."""
         return sum(group.n_used for group in self.groups)
 
+    @property
+    def n_cached_tokens(self) -> int:
+        """Tokens in blocks that no sequence refers to, over all groups; walks them."""
+        return sum(group.cache.n_evictable_tokens for group in self.groups)
+
     def open(self, sequence: Sequence) -> None:
         """Give a new sequence its empty tables."""
         sequence.tables = tuple(BlockTable(self.block_size) for _ in self.groups)
         sequence.chains = tuple([] for _ in self.groups)
 
     def lookup(self, sequence: Sequence) -> KnownPrefix:
-        """Find the longest chain of cached blocks, at most all tokens but one, so that one is always computed."""
+        """Find what is cached of a sequence, at most all tokens but one, so that one is always computed."""
         self._extend_hashes(sequence, len(sequence.token_ids) // self.block_size)
         chains = [self._longest_chain(group.cache, sequence) for group in self.groups]
         n_blocks = min(len(chain) for chain in chains)
-        return KnownPrefix(n_blocks, tuple(chain[:n_blocks] for chain in chains))
+        known = KnownPrefix(n_blocks, tuple(chain[:n_blocks] for chain in chains))
+        tokens = self._block_tokens(sequence, n_blocks)
+        if len(tokens) + n_blocks * self.block_size == len(sequence.token_ids):
+            tokens = tokens[:-1]
+        sources = []
+        for group, chain in zip(self.groups, known.chains, strict=True):
+            source = group.cache.longest_match(chain[-1] if chain else None, tokens)
+            if source is None:
+                return known
+            sources.append(source)
+        return known._replace(n_more=min(source.n_common(tokens) for source in sources), sources=tuple(sources))
 
     def blocks_needed(self, sequence: Sequence, prefix: KnownPrefix | None = None) -> int:
         """Blocks that must be available in each group until all known tokens of the sequence are computed.
@@ -86,10 +107,11 @@ class KvManager:
         """Whether every group has `n_blocks` blocks to give."""
         return all(group.can_allocate(n_blocks) for group in self.groups)
 
-    def adopt(self, sequence: Sequence, prefix: KnownPrefix) -> None:
+    def adopt(self, sequence: Sequence, prefix: KnownPrefix) -> list[BlockCopy]:
         """Start a sequence from a known prefix: its blocks are shared, its tokens count as computed.
 
-        Blocks for its other known tokens, which will be needed soon, are evicted now and together.
+        Blocks for its other known tokens, which will be needed soon, are evicted now and together. Returns the copies
+        to do before anything is written: of a block that begins like the sequence's next one, and goes on otherwise.
         """
         for i, group in enumerate(self.groups):
             for entry in prefix.chains[i]:
@@ -98,9 +120,14 @@ class KvManager:
                 entry.add_owner(sequence.request.owner)
                 sequence.tables[i].append(entry.block)
             sequence.chains[i].extend(prefix.chains[i])
-        sequence.n_computed = prefix.n_blocks * self.block_size
+        sequence.n_computed = prefix.n_blocks * self.block_size + prefix.n_more
+        n_blocks = self.blocks_needed(sequence)
         for group in self.groups:
-            group.make_room(self.blocks_needed(sequence))
+            group.make_room(n_blocks)
+        copies = []
+        for i, source in enumerate(prefix.sources):
+            copies += self._begin_block(sequence, i, source, prefix.n_more)
+        return copies
 
     def has_slots(self, sequence: Sequence, n_tokens: int) -> bool:
         """Whether the next `n_tokens` tokens have slots already that nobody else reads: most decodes do."""
@@ -187,16 +214,17 @@ class KvManager:
             for i, entry in enumerate(chain):
                 group.stand_in(entry, table[i], sequence.request.priority)
             for i in range(len(chain), n_full):
-                chain.append(
-                    group.cache.publish(
-                        parent=chain[-1] if chain else None,
-                        digest=sequence.hashes[i],
-                        tokens=self._block_tokens(sequence, i),
-                        block=table[i],
-                        retention=sequence.request.priority,
-                        owner=sequence.request.owner,
-                    )
+                entry = group.cache.publish(
+                    parent=chain[-1] if chain else None,
+                    digest=sequence.hashes[i],
+                    tokens=self._block_tokens(sequence, i),
+                    block=table[i],
+                    retention=sequence.request.priority,
+                    owner=sequence.request.owner,
                 )
+                if entry.published:
+                    group.drop_redundant_tails(entry)
+                chain.append(entry)
 
     def fork(self, source: Sequence, target: Sequence) -> None:
         """Let `target`, which has the same tokens, share all blocks of `source`, the partial last one included."""
@@ -208,9 +236,14 @@ class KvManager:
         target.hashes = source.hashes.copy()
         target.n_computed = source.n_computed
 
-    def release(self, sequence: Sequence) -> None:
-        """Drop all references of a sequence, from the tail to the head; its full blocks stay cached."""
+    def release(self, sequence: Sequence, *, is_intact: bool = True) -> None:
+        """Drop all references of a sequence, from the tail to the head; its blocks stay cached.
+
+        is_intact: False if its last step failed, so that nobody knows what its last block holds.
+        """
         for index, table in enumerate(sequence.tables):
+            if is_intact and sequence.n_computed % self.block_size:
+                self._publish_tail(sequence, index)
             blocks = table.truncate(0)
             self._release_blocks(sequence, index, blocks, kept=())
             sequence.chains[index].clear()
@@ -225,6 +258,43 @@ class KvManager:
                 assert len(table) * self.block_size >= sequence.n_computed
                 assert len(chain) == sequence.n_computed // self.block_size
                 assert all(entry.tokens == self._block_tokens(sequence, i) for i, entry in enumerate(chain))
+
+    def _begin_block(self, sequence: Sequence, index: int, source: CachedBlock, n_tokens: int) -> list[BlockCopy]:
+        """Give a sequence a block of its own that begins with the first `n_tokens` tokens of `source`."""
+        group, table = self.groups[index], sequence.tables[index]
+        n_needed = self.blocks_needed(sequence)
+        if n_tokens == len(source.tokens) and source.published and not group.ref_count(source.block):
+            group.take_over(source)
+            table.append(source.block)
+            return []
+        group.cache.touch(source, sequence.request.priority)
+        [block] = group.allocate(1, after=table.last, reach=len(table) // SKIP, n_expected=n_needed)
+        table.append(block)
+        # Where no other block was free, the source itself was evicted and is the sequence's now.
+        return [BlockCopy(index, source.block, block)] if block != source.block else []
+
+    def _publish_tail(self, sequence: Sequence, index: int) -> None:
+        """Offer the last block, which is not full, unless a fork goes on writing to it."""
+        group, chain = self.groups[index], sequence.chains[index]
+        parent, block = chain[-1] if chain else None, sequence.tables[index][len(chain)]
+        if group.is_shared(block):
+            return
+        tokens = tuple(sequence.token_ids[len(chain) * self.block_size : sequence.n_computed])
+        known = group.cache.longest_match(parent, tokens)
+        if known is not None and known.n_common(tokens) == len(tokens):
+            group.cache.touch(known, sequence.request.priority)
+            return
+        before = sequence.hashes[len(chain) - 1] if chain else b""
+        tail = group.cache.publish(
+            parent=parent,
+            digest=block_digest(before, tokens, self._extra_key, self._hash),
+            tokens=tokens,
+            block=block,
+            retention=sequence.request.priority,
+            owner=sequence.request.owner,
+        )
+        if tail.published:
+            group.drop_redundant_tails(tail)
 
     def _best_move(self, sequence: Sequence, index: int, n_steps: int, policy: CompactionPolicy) -> Move | None:
         """Where to move a sequence, if it pays: into free blocks, or else into those that would be evicted next."""

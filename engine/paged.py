@@ -155,7 +155,7 @@ class PagedEngine:
         except OctavoError as error:
             failed = frozenset(chunk.sequence.request_id for chunk in plan.chunks)
             for request_id in failed:
-                self.cancel(request_id)
+                self._closing_samplers(self._scheduler.cancel(request_id, is_intact=False))
             raise StepFailed(error, failed) from error
         return self._closing_samplers(self._scheduler.complete(plan, sampled))
 
@@ -195,7 +195,8 @@ class PagedEngine:
         sequences = [
             SurveyedSequence(s.request.owner, s.n_computed, len(s.tables[0]), s.tables[0].n_runs) for s in running
         ]
-        return PoolSurvey(self.kv_stats(), self._scheduler.stats(), states, owners, tuple(sequences))
+        n_cached = self._scheduler.kv.n_cached_tokens
+        return PoolSurvey(self.kv_stats(), self._scheduler.stats(), states, owners, tuple(sequences), n_cached)
 
     def scheduler_stats(self) -> SchedulerStats:
         """Counters of the scheduler since the start."""

@@ -4,6 +4,9 @@ The key of a block is a hash chain: digest(parent digest, token ids of the block
 tokens at another position, after another prefix or for another model are another block. A digest only finds
 an entry; its token ids and its parent entry decide, so a collision costs a miss and never a wrong answer.
 
+A sequence that ends leaves a block that is not full, its tail, which is an entry too. Nothing can follow a tail, and a
+digest does not find it, as nobody knows where it ends: `longest_match` compares tokens, of tails and of full blocks.
+
 Blocks belong to the allocator (engine/blocks.py). The cache owns the entries and the order in which blocks
 that no sequence refers to are evicted: worst retention class first, then least recently released, tail before head.
 """
@@ -26,7 +29,7 @@ def blake2b_16(data: bytes) -> bytes:
 
 
 def block_digest(parent: bytes, tokens: Sequence[int], extra_key: bytes, hash_function: HashFunction) -> bytes:
-    """Digest of a full block: its tokens, all tokens before it (`parent`, empty at the start), and the extra key.
+    """Digest of a block: its tokens, all tokens before it (`parent`, empty at the start), and the extra key.
 
     extra_key: whatever else the K and V depend on, such as the model file and the type of the cache.
     """
@@ -35,8 +38,9 @@ def block_digest(parent: bytes, tokens: Sequence[int], extra_key: bytes, hash_fu
 
 @dataclass(eq=False, slots=True)
 class CachedBlock:
-    """The entry of one full, computed block. Two entries are the same only if they are one object.
+    """The entry of one computed block, or of the tail of a sequence. Two are the same only if they are one object.
 
+    tokens: of a tail, fewer than a block's.
     retention: class of the best request that made use of the block, 0 is kept longest.
     published: whether a look-up can find it; if it can, so can its parent.
     owners: of the requests that made use of it.
@@ -51,6 +55,11 @@ class CachedBlock:
     published: bool = False
     children: set[CachedBlock] = field(default_factory=set, repr=False)
 
+    def n_common(self, tokens: Sequence[int]) -> int:
+        """How many tokens from the first on are the same."""
+        both = zip(self.tokens, tokens, strict=False)
+        return next((i for i, (own, other) in enumerate(both) if own != other), min(len(self.tokens), len(tokens)))
+
     def add_owner(self, owner: int) -> None:
         """A request of this owner makes use of it."""
         if owner not in self.owners:
@@ -58,7 +67,7 @@ class CachedBlock:
 
 
 class PrefixCache:
-    """Entries by digest and by block, and the eviction order. Every operation is O(1).
+    """Entries by digest and by block, and the eviction order. Every operation is O(1) but for `longest_match`.
 
     The order needs no search because sequences release their blocks from the tail to the head: a head that
     lost its last reference is always appended after its tail.
@@ -68,6 +77,8 @@ class PrefixCache:
         self.n_evicted = 0
         self._by_digest: dict[bytes, CachedBlock] = {}
         self._by_block: dict[int, CachedBlock] = {}
+        self._roots: set[CachedBlock] = set()
+        """The published entries without a parent."""
         self._evictable: list[OrderedDict[CachedBlock, None]] = [OrderedDict() for _ in range(n_retention_classes)]
 
     @property
@@ -75,12 +86,34 @@ class PrefixCache:
         """Blocks that are cached and that no sequence refers to."""
         return sum(len(order) for order in self._evictable)
 
+    @property
+    def n_evictable_tokens(self) -> int:
+        """Tokens in these blocks; walks them."""
+        return sum(len(entry.tokens) for order in self._evictable for entry in order)
+
     def find(self, parent: CachedBlock | None, digest: bytes, tokens: tuple[int, ...]) -> CachedBlock | None:
         """The published entry of these tokens after this parent."""
         entry = self._by_digest.get(digest)
         if entry is not None and entry.parent is parent and entry.tokens == tokens:
             return entry
         return None
+
+    def longest_match(self, parent: CachedBlock | None, tokens: Sequence[int]) -> CachedBlock | None:
+        """The published entry after this parent that begins with most of `tokens`, of equals the shortest.
+
+        None if no entry begins with the first of them. O(entries after this parent).
+        """
+        matches = ((entry.n_common(tokens), -len(entry.tokens), entry) for entry in self._siblings(parent))
+        n_common, _, entry = max(matches, key=lambda match: match[:2], default=(0, 0, None))
+        return entry if n_common else None
+
+    def redundant_tails(self, entry: CachedBlock) -> list[CachedBlock]:
+        """The tails with which an entry begins. O(entries after its parent)."""
+        return [
+            tail
+            for tail in self._siblings(entry.parent)
+            if tail.n_common(entry.tokens) == len(tail.tokens) < len(entry.tokens)
+        ]
 
     def entry_of(self, block: int) -> CachedBlock | None:
         """The entry that this block stands for."""
@@ -95,7 +128,7 @@ class PrefixCache:
         retention: int,
         owner: int = 1,
     ) -> CachedBlock:
-        """Offer a full, computed block to everyone and return the entry of its content.
+        """Offer a full, computed block, or a tail, to everyone and return the entry of its content.
 
         The first block of a content wins: a later one gets the winner's entry and stays private. The entry
         stays unpublished if its digest is taken by other content, or if its parent is unpublished.
@@ -108,8 +141,7 @@ class PrefixCache:
         if digest not in self._by_digest and (parent is None or parent.published):
             entry.published = True
             self._by_digest[digest] = self._by_block[block] = entry
-            if parent is not None:
-                parent.children.add(entry)
+            self._siblings(parent).add(entry)
         return entry
 
     def hold(self, block: int) -> None:
@@ -160,10 +192,13 @@ class PrefixCache:
         order = next(order for order in reversed(self._evictable) if order)
         entry, _ = order.popitem(last=False)
         self._unpublish(entry)
-        if entry.parent is not None:
-            entry.parent.children.discard(entry)
         self.n_evicted += 1
         return entry.block
+
+    def withdraw(self, tail: CachedBlock) -> None:
+        """Forget a tail, whose block somebody takes over to go on with it. Nobody refers to it."""
+        del self._evictable[tail.retention][tail]
+        self._unpublish(tail)
 
     def _unpublish(self, entry: CachedBlock) -> None:
         """Take an entry out of the index, and with it those that only it leads to.
@@ -171,6 +206,7 @@ class PrefixCache:
         These belong to running sequences that computed the evicted content themselves but came second;
         such a sequence publishes its own copies at the end of the step.
         """
+        self._siblings(entry.parent).discard(entry)
         pending = [entry]
         while pending:
             lost = pending.pop()
@@ -178,6 +214,9 @@ class PrefixCache:
             del self._by_digest[lost.digest], self._by_block[lost.block]
             pending += lost.children
             lost.children.clear()
+
+    def _siblings(self, parent: CachedBlock | None) -> set[CachedBlock]:
+        return self._roots if parent is None else parent.children
 
     def is_published(self, block: int) -> bool:
         """Whether a look-up can find this block, so that its slots must not be written."""
@@ -191,7 +230,8 @@ class PrefixCache:
             assert entry.block == block
             assert self._by_digest[entry.digest] is entry
             assert (entry in self._evictable[entry.retention]) == (ref_counts[block] == 0)
-            assert entry.parent is None or (entry.parent.published and entry in entry.parent.children)
+            assert entry.parent is None or entry.parent.published
+            assert entry in self._siblings(entry.parent)
         unreferenced = [entry for order in reversed(self._evictable) for entry in order]
         assert all(self._by_block[entry.block] is entry for entry in unreferenced)
         evicted: set[CachedBlock] = set()

@@ -99,15 +99,16 @@ class Scheduler:
         self._wait(answers[0])
         return request_id
 
-    def cancel(self, request_id: int, index: int | None = None) -> list[Event]:
+    def cancel(self, request_id: int, index: int | None = None, *, is_intact: bool = True) -> list[Event]:
         """End all answers of a request, or one; returns their last events. What was computed stays cached.
 
-        If the answer that computes a shared prompt is cancelled, another one takes over.
+        If the answer that computes a shared prompt is cancelled, another one takes over. is_intact: see
+        KvManager.release.
         """
         events: list[Event] = []
         for sequence in self._live.get(request_id, []).copy():
             if index in (None, sequence.index):
-                events.append(self._finish(sequence, FinishReason.CANCELLED))
+                events.append(self._finish(sequence, FinishReason.CANCELLED, is_intact=is_intact))
         remaining = self._live.get(request_id, [])
         if remaining and all(sequence.status is SequenceStatus.FORKING for sequence in remaining):
             self._wait(remaining[0])
@@ -256,7 +257,7 @@ class Scheduler:
             if not self._has_room(sequence, prefix, self.running) or self._is_coming(sequence, prefix):
                 break
             del self.waiting[0]
-            self.kv.adopt(sequence, prefix)
+            plan.copies += self.kv.adopt(sequence, prefix)
             self._count_reuse(sequence)
             sequence.status = SequenceStatus.RUNNING
             if sequence.prefill_at is None:
@@ -362,14 +363,16 @@ class Scheduler:
             return self._finish(sequence, FinishReason.LENGTH, token)
         return TokenEvent(sequence.request_id, sequence.index, token)
 
-    def _finish(self, sequence: Sequence, reason: FinishReason, token: int | None = None) -> TokenEvent:
+    def _finish(
+        self, sequence: Sequence, reason: FinishReason, token: int | None = None, *, is_intact: bool = True
+    ) -> TokenEvent:
         """End an answer, whatever its status; its event carries the last token if there is one."""
         stats = sequence.stats(self._blocks_of(sequence.request_id))
         if sequence.status is SequenceStatus.RUNNING:
             self.running.remove(sequence)
         elif sequence.status is SequenceStatus.WAITING:
             self.waiting.remove(sequence)
-        self.kv.release(sequence)
+        self.kv.release(sequence, is_intact=is_intact)
         sequence.status = SequenceStatus.FINISHED
         answers = self._live[sequence.request_id]
         answers.remove(sequence)

@@ -37,7 +37,8 @@ class PoolSurvey(NamedTuple):
     """The KV memory of an engine at one moment.
 
     stats: None for the contiguous engine, which has no blocks to show either. states, owners: of each block of the
-    first KV group, a BlockState, and a Request.owner, NOBODY or SEVERAL.
+    first KV group, a BlockState, and a Request.owner, NOBODY or SEVERAL. tokens_cached: in all cached blocks, of which
+    those that a sequence ended with are not full.
     """
 
     kv: KvStats
@@ -45,6 +46,7 @@ class PoolSurvey(NamedTuple):
     states: bytes = b""
     owners: tuple[int, ...] = ()
     sequences: tuple[SurveyedSequence, ...] = ()
+    tokens_cached: int = 0
 
 
 def survey_blocks(manager: KvManager, running: Iterable[Sequence]) -> tuple[bytes, tuple[int, ...]]:

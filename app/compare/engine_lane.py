@@ -28,14 +28,11 @@ class EngineVariant:
         self._client: EngineClient | None = None
         self._on_loading: Callable[[float], object] = lambda _: None
         self._window_is_reserved = False
-        self._latest: tuple[Finished, ...] = ()
-        """The answers to the latest request to this process."""
 
     def start(self, on_loading: Callable[[float], object]) -> Started:
         """Raises what load_engine raises, or EngineDied."""
         self._on_loading = on_loading
         self._client = EngineClient(self._path, self._config, on_loading)
-        self._latest = ()
         loaded = self._client.load()
         self._window_is_reserved = loaded.engine == "contiguous"
         return Started(loaded.engine, loaded.context, loaded.notice)
@@ -68,16 +65,16 @@ class EngineVariant:
                     raise error
         if was_stopped:
             raise RequestStopped
-        self._latest = tuple(finished[index] for index in range(request.n))
-        return _answer(self._latest, Times((first or at) - submitted, at - submitted))
+        answers = [finished[index] for index in range(request.n)]
+        return _answer(answers, Times((first or at) - submitted, at - submitted))
 
     def memory(self) -> LaneMemory:
-        """KV memory as it was when the latest answers ended, with the blocks that they had not filled."""
+        """Between two requests everything is cached; the contiguous engine keeps its whole window for it."""
         client = self._running()
-        kv = client.survey().result().kv
-        slots = _unfilled_blocks(self._latest, kv.block_size) if not self._window_is_reserved else []
-        n_tokens = (kv.blocks_used + kv.blocks_cached) * kv.block_size + sum(slots)
-        n_blocks = kv.blocks_total if self._window_is_reserved else kv.blocks_used + kv.blocks_cached + len(slots)
+        survey = client.survey().result()
+        kv = survey.kv
+        n_tokens = kv.blocks_used * kv.block_size + survey.tokens_cached
+        n_blocks = kv.blocks_total if self._window_is_reserved else kv.blocks_used + kv.blocks_cached
         return LaneMemory(
             kv_used=n_tokens * kv.block_bytes // kv.block_size,
             kv_reserved=n_blocks * kv.block_bytes,
@@ -122,12 +119,3 @@ def _answer(answers: Sequence[Finished], user: Times) -> Answer:
         guessed_tokens=sum(answer.stats.accepted_tokens for answer in answers),
         kv=answers[-1].kv,
     )
-
-
-def _unfilled_blocks(answers: Sequence[Finished], block_size: int) -> list[int]:
-    """Tokens in the last block of each answer where that was not full; it is free again when the answer has ended.
-
-    An answer's last token is not computed.
-    """
-    ends = [(answer.stats.prompt_tokens + answer.stats.generated_tokens - 1) % block_size for answer in answers]
-    return [n_tokens for n_tokens in ends if n_tokens]

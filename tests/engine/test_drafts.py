@@ -92,7 +92,7 @@ def test_what_was_rejected_is_not_found_by_anybody() -> None:
     fake.finish()
     answer = fake.answers[request_id, 0].tokens
     wrong, right = (*prompt(9), answer[0], *chunk.draft), (*prompt(9), *answer)
-    for tokens, reused in ((wrong, 8), (right, 12)):
+    for tokens, reused in ((wrong, 10), (right, 12)):
         other = fake.submit(Request((*tokens, 0), max_tokens=1))
         fake.finish()
         assert fake.stats(other).reused_tokens == reused

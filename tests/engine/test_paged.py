@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.config import EngineConfig
-from engine.errors import MemoryLimitError, PromptError, StepFailed
+from engine.errors import DeviceError, MemoryLimitError, PromptError, StepFailed
 from engine.paged import PagedEngine
 from engine.sequence import FinishReason, Request, SamplingParams, SequenceStats, TokenEvent
 
@@ -61,7 +61,7 @@ def test_memory_is_taken_by_use(tiny_model: Callable[..., Path]) -> None:
     assert engine.kv_stats().bytes_resident == 0
     engine.submit(Request(tuple(range(90)), GREEDY, max_tokens=30))
     finish(engine)
-    assert engine.kv_stats().blocks_cached == (90 + 29) // 16
+    assert engine.kv_stats().blocks_cached == math.ceil((90 + 29) / 16)
     assert 0 < engine.kv_stats().bytes_resident < reserved / 10
     engine.close()
 
@@ -99,6 +99,29 @@ def test_an_output_that_is_no_number_ends_its_answers(tiny_model: Callable[..., 
         engine.step()
     assert not engine.has_work()
     assert engine.kv_stats().blocks_used == 0
+    engine.close()
+
+
+def test_a_failed_step_leaves_full_blocks_only(
+    tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows what the last block holds: it may just have been moved."""
+
+    def fail(_copies: object) -> None:
+        raise DeviceError("It is broken.")
+
+    engine = load(tiny_model())
+    engine.submit(Request(tuple(range(20)), GREEDY, max_tokens=9))
+    engine.step()
+    engine.step()
+    with monkeypatch.context() as patched:
+        patched.setattr(engine._forward, "copy_blocks", fail)
+        with pytest.raises(StepFailed, match="broken"):
+            engine.step()
+    assert engine.survey().tokens_cached == 16
+    request_id = engine.submit(Request(tuple(range(20)), GREEDY, max_tokens=9))
+    assert finish(engine)[request_id, 0][1].reused_tokens == 16
+    assert engine.survey().tokens_cached == 20 + 8
     engine.close()
 
 

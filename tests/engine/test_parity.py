@@ -276,7 +276,7 @@ def test_reused_prefix_gives_the_same_answer(tiny_model: Callable[..., Path]) ->
         warm = paged.greedy(history[:70], 10)
         paged.run()
         assert paged.drawn[warm, 0] == history[70:]
-        assert paged.scheduler_stats().reused_tokens == 64
+        assert paged.scheduler_stats().reused_tokens == 69
 
 
 @pytest.mark.parametrize("n_prompt", [64, 100, 150])
