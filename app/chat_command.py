@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
 import click
 
-from app.terminal import report
+from app.terminal import has_terminal, report
 from engine.errors import OctavoError
 from models.locate import locate
 
@@ -24,7 +21,7 @@ def chat(model: str | None, goes_on: bool, name: str | None) -> int:
     """
     if goes_on and name:
         raise click.UsageError("Give either --continue or --chat.")
-    if not _has_terminal():
+    if not has_terminal():
         report(OctavoError('The chat app needs a terminal: octavo run "PROMPT" answers without one.'))
         return 2
     if model is not None:
@@ -42,11 +39,3 @@ def chat(model: str | None, goes_on: bool, name: str | None) -> int:
         chat_id = latest_chat(store) if goes_on else chat_called(store, name) if name else None
         welcome = chat_id is None and model is None and wants_welcome(store, settings.chat)
         return run(ChatApp(store, settings, beginning=Beginning(chat_id, model, welcome, tuple(problems))))
-
-
-def _has_terminal() -> bool:
-    """Whether all three standard files are a terminal that can move its cursor."""
-    streams = (sys.stdin, sys.stdout, sys.stderr)
-    if not all(stream is not None and stream.isatty() for stream in streams):
-        return False
-    return sys.platform == "win32" or os.environ.get("TERM", "dumb") != "dumb"

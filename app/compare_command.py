@@ -1,10 +1,11 @@
-"""`octavo compare`: the same work through several engines, and what it comes to, without a screen."""
+"""`octavo compare`: the same work through several engines, and what it comes to, with a screen or without."""
 
 from __future__ import annotations
 
-import os
+import contextlib
 import queue
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,17 @@ from app.compare.lineup import DEFAULT_LANES, LANES
 from app.compare.record import Record
 from app.compare.report import as_csv, as_json, as_markdown, as_plain
 from app.compare.report_tables import lane_name
+from app.compare.saving import check_writable
+from app.compare.saving import save as save_record
 from app.compare.scenarios import Part
 from app.compare.setup import Prepared, Wish, prepare
 from app.options import ENGINE_OPTIONS, Words, engine_config
-from app.terminal import Interrupted, StatusLine, interrupts_to, tolerate_encoding, write_json, write_text
+from app.terminal import Interrupted, StatusLine, has_terminal, interrupts_to, tolerate_encoding, write_json, write_text
 from engine.errors import OctavoError
-from engine.printable import json_text, one_line
 from models.locate import locate
+
+_LAST_SECONDS = 5.0
+"""That the engines have to end after the screen has."""
 
 _OPTIONS = [option for option in ENGINE_OPTIONS if option.name != "engine"]
 
@@ -92,22 +97,57 @@ def compare(
     if not (wish.lanes or wish.endpoints):
         raise click.UsageError("Give at least one lane, or an endpoint.")
     if save is not None:
-        _check_writable(save)
-    status = StatusLine()
-    try:
-        prepared = prepare(wish, lambda done: status.show(f"Reading {wish.path.name}: {done:.0%}"))
-        code = _run(prepared, status)
-    finally:
-        status.clear()
-    record = prepared.record
-    if not code and not (record.session or record.raw):
+        check_writable(save)
+    record, code = _on_screen(wish, save) if form is None and has_terminal() else _in_lines(wish)
+    if record is None:
+        return code
+    if not code and record.is_complete and not (record.session or record.raw):
         raise OctavoError("Nothing could be measured, for the reasons above.")
     try:
         if save is not None:
-            _save(record, save)
+            save_record(record, save)
     finally:
         _write(record, form or "plain")
     return code
+
+
+def _in_lines(wish: Wish) -> tuple[Record, int]:
+    """Measure everything, with a line on standard error that tells how far it is; also returns the exit code."""
+    status = StatusLine()
+    try:
+        prepared = prepare(wish, lambda done: status.show(f"Reading {wish.path.name}: {done:.0%}"))
+        return prepared.record, _run(prepared, status)
+    finally:
+        status.clear()
+
+
+def _on_screen(wish: Wish, save: Path | None) -> tuple[Record | None, int]:
+    """The same on a screen. None when the user has left before the model was read."""
+    from app.chat.preferences.settings_file import read_settings  # noqa: PLC0415 - needed with a screen only
+    from app.compare.screen.app import CompareApp, step_back  # noqa: PLC0415
+    from app.full_screen import run  # noqa: PLC0415
+
+    def let_go() -> None:
+        screen.backstage.stop()
+        screen.backstage.wait(_LAST_SECONDS)
+        if save is not None and screen.backstage.prepared is not None:
+            with contextlib.suppress(OctavoError):  # there is nobody left to tell
+                save_record(screen.backstage.prepared.record, save)
+
+    settings, _ = read_settings()
+    screen = CompareApp(partial(prepare, wish), wish.path.name, settings.theme, step_back)
+    code = run(screen, let_go)
+    screen.backstage.stop()
+    screen.backstage.wait(_LAST_SECONDS)
+    if screen.backstage.error is not None:
+        raise screen.backstage.error
+    if screen.backstage.prepared is None:
+        return None, code
+    record = screen.backstage.prepared.record
+    if not (record.session or record.raw):
+        for error in record.errors:
+            StatusLine().note(f"{lane_name(error.lane, error.variant)}: {error.message}")
+    return record, code
 
 
 def _run(prepared: Prepared, status: StatusLine) -> int:
@@ -160,22 +200,3 @@ def _write(record: Record, form: str) -> None:
             write_text(as_markdown(record))
         case _:
             write_text(as_plain(record))
-
-
-def _check_writable(path: Path) -> None:
-    """Before minutes are spent. Raises OctavoError."""
-    if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
-        raise OctavoError(f"'{one_line(str(path))}' cannot be written: give --save a file in a folder that is yours.")
-
-
-def _save(record: Record, path: Path) -> None:
-    """Whole or not at all. Raises OctavoError."""
-    part = path.with_name(path.name + ".part")
-    try:
-        try:
-            part.write_text(json_text(as_json(record), indent=1) + "\n", encoding="utf-8")
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise OctavoError(f"The record cannot be written to '{one_line(str(path))}': {error.strerror}.") from error

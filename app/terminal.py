@@ -117,6 +117,14 @@ def discard_unwritten() -> None:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def has_terminal() -> bool:
+    """Whether all three standard files are a terminal that can move its cursor."""
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    if not all(stream is not None and stream.isatty() for stream in streams):
+        return False
+    return sys.platform == "win32" or os.environ.get("TERM", "dumb") != "dumb"
+
+
 def tolerate_encoding() -> None:
     """Let a terminal that cannot show a character show a question mark, where Python would raise an error."""
     for stream in (sys.stdout, sys.stderr):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from textual.app import App, SystemCommand
 from textual.binding import Binding
 from textual.message import Message
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.theme import Theme
 
@@ -26,6 +28,9 @@ from app.chat.screens.help import HelpScreen
 from app.chat.session import Session
 from app.chat.storage.store import ChatStore
 from engine.client import EngineClient
+from engine.printable import printable, quoted
+
+_FUNCTION_KEY = re.compile(r"f\d+")
 
 
 class ChatApp(App[None]):
@@ -66,12 +71,28 @@ class ChatApp(App[None]):
 
     def on_mount(self) -> None:
         """Show the chat at once; the model loads behind it."""
-        self.push_screen(self._chat_screen)
-        self.theme_changed_signal.subscribe(self, self._keep_theme)
         self.keys, problems = keymap(self.settings.keys, own_bindings())
         self.set_keymap(self.keys)
+        self.push_screen(self._chat_screen)
+        self.theme_changed_signal.subscribe(self, self._keep_theme)
+        if self.settings.theme not in (None, *self.available_themes):
+            problems.append(
+                f"There is no theme {quoted(str(self.settings.theme), 40)}: the command palette shows all, as Theme."
+            )
         for problem in (*self.beginning.problems, *problems):
             self.notify(problem, severity="warning", markup=False, timeout=15)
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = True,
+    ) -> None:
+        """Tell the user something, in which nothing acts on the terminal, whatever names and reasons are in it."""
+        super().notify(printable(message), title=title, severity=severity, timeout=timeout, markup=markup)
 
     def on_ready(self) -> None:
         """What is loaded by now stays: to look through it for garbage would hold keys up for a tenth of a second."""
@@ -81,6 +102,11 @@ class ChatApp(App[None]):
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Of Textual's own commands for the palette, those that ours do not have: the themes."""
         return [command for command in super().get_system_commands(screen) if command.title == "Theme"]
+
+    def get_key_display(self, binding: Binding) -> str:
+        """A key as hints name it: F5 as it is printed on the key, the others as Textual does."""
+        shown = super().get_key_display(binding)
+        return shown.upper() if _FUNCTION_KEY.fullmatch(shown) else shown
 
     def action_help(self) -> None:
         """Show keys and commands."""
@@ -108,8 +134,9 @@ class ChatApp(App[None]):
         self.post_message(self.Told(event))
 
     async def on_chat_app_told(self, message: Told) -> None:
-        """In order, and after the screen is there."""
-        await self._chat_screen.take(message.event)
+        """In order, and after the screen is there; its widgets are gone when the app is being closed."""
+        if self.is_running:
+            await self._chat_screen.take(message.event)
 
     def on_unmount(self) -> None:
         """End the engines with the app."""

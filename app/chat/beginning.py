@@ -40,10 +40,9 @@ def latest_chat(store: ChatStore) -> int:
 
 def chat_called(store: ChatStore, name: str) -> int:
     """Id of the chat that a user means by its number, its title, or words of it. Raises StoreError."""
-    if name.isdecimal():
-        return store.summary(int(name)).id
     chats = [*store.chats(), *store.chats(archived=True)]
-    same = [chat for chat in chats if chat.title.casefold() == name.strip().casefold()]
+    numbered = [chat for chat in chats if str(chat.id) == name.strip()]
+    same = numbered or [chat for chat in chats if chat.title.casefold() == name.strip().casefold()]
     found = same or filtered(chats, name)
     if len(found) == 1:
         return found[0].id

@@ -108,14 +108,11 @@ class Conversation:
         other.start = message_id
         return other
 
-    def switch(self, message_id: int, offset: int) -> bool:
-        """Show the branch of a neighbour of a message, -1 the one before, 1 the one after; False at either end."""
+    def neighbour(self, message_id: int, offset: int) -> int | None:
+        """The alternative so many places after a message, or before it where `offset` is negative; None at an end."""
         siblings = self.siblings(message_id)
         index = siblings.index(message_id) + offset
-        if not 0 <= index < len(siblings):
-            return False
-        self.leaf = self.newest_leaf(siblings[index])
-        return True
+        return siblings[index] if 0 <= index < len(siblings) else None
 
     def put(self, message: Message) -> None:
         """Add a message, or replace the one of the same id, which has the same parent."""

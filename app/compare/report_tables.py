@@ -11,7 +11,7 @@ from app.compare.text_table import Heading, Table
 from engine.printable import one_line
 from engine.units import format_bytes
 
-_NONE = "–"
+NONE = "–"
 """Where nobody tells, or there is nothing to tell."""
 
 
@@ -29,7 +29,7 @@ def lane_name(lane: str, variant: str) -> str:
 def ratio_text(ratio: Ratio | None) -> str:
     """Such as "1.31 (1.24–1.37)", with what it does not say; without an interval where there were too few runs."""
     if ratio is None:
-        return _NONE
+        return NONE
     if ratio.low is None or ratio.high is None:
         return f"{ratio.value:.2f}"
     text = f"{ratio.value:.2f} ({ratio.low:.2f}–{ratio.high:.2f})"
@@ -43,18 +43,18 @@ def _session_table(results: Results) -> Table:
         rows.append(
             (
                 lane_name(figure.lane, best.variant),
-                _speed(best.tokens_per_s),
+                speed_text(best.tokens_per_s),
                 _range(best.tokens_per_s),
                 ratio_text(figure.ratio),
-                _speed(figure.engine_tokens_per_s),
-                _milliseconds(figure.first_s),
-                _count(figure.computed_tokens),
-                _count(figure.reused_tokens),
+                speed_text(figure.engine_tokens_per_s),
+                milliseconds_text(figure.first_s),
+                count_text(figure.computed_tokens),
+                count_text(figure.reused_tokens),
             )
         )
         for other in others:
             name = lane_name(figure.lane, other.variant)
-            rows.append((name, _speed(other.tokens_per_s), _range(other.tokens_per_s), *[_NONE] * 5))
+            rows.append((name, speed_text(other.tokens_per_s), _range(other.tokens_per_s), *[NONE] * 5))
     headings = ("tokens/s", "least–most", "ratio", "engine tokens/s", "TTFT ms", "computed", "reused")
     title = "A single user's session: generated tokens by the time in which the user waited"
     return _table(title, "lane", headings, rows)
@@ -68,10 +68,10 @@ def _step_table(results: Results) -> Table:
                 (
                     row.step,
                     lane_name(figure.lane, figure.variant),
-                    _milliseconds(figure.first_s),
-                    _speed(figure.decode_tokens_per_s),
-                    _count(figure.computed_tokens),
-                    _count(figure.reused_tokens),
+                    milliseconds_text(figure.first_s),
+                    speed_text(figure.decode_tokens_per_s),
+                    count_text(figure.computed_tokens),
+                    count_text(figure.reused_tokens),
                     f"{figure.end_s.median:.2f}",
                     ratio_text(figure.ratio),
                 )
@@ -90,7 +90,7 @@ def _raw_table(results: Results) -> Table:
                     (
                         row.test,
                         lane_name(figure.lane, speed.variant),
-                        _speed(speed.tokens_per_s),
+                        speed_text(speed.tokens_per_s),
                         _range(speed.tokens_per_s),
                         ratio_text(figure.ratio if is_best else None),
                     )
@@ -101,7 +101,7 @@ def _raw_table(results: Results) -> Table:
 
 def _memory_table(results: Results) -> Table:
     rows = [
-        (lane_name(figure.lane, figure.variants[0].variant), *_memory(figure.memory))
+        (lane_name(figure.lane, figure.variants[0].variant), *memory_texts(figure.memory))
         for figure in results.session
         if figure.memory is not None and figure.memory != LaneMemory(None, None, None, None)
     ]
@@ -114,22 +114,26 @@ def _table(title: str, first: str, headings: tuple[str | Heading, ...], rows: Se
     return Table(title, (Heading(first, is_number=False), *others), tuple(rows))
 
 
-def _memory(memory: LaneMemory) -> tuple[str, ...]:
-    used, reserved, resident, process = (_NONE if n is None else format_bytes(n) for n in memory)
-    return used, reserved, resident, _NONE if memory.waste is None else f"{memory.waste:.1%}", process
+def memory_texts(memory: LaneMemory) -> tuple[str, ...]:
+    """KV used, reserved, resident, waste, and the process."""
+    used, reserved, resident, process = (NONE if n is None else format_bytes(n) for n in memory)
+    return used, reserved, resident, NONE if memory.waste is None else f"{memory.waste:.1%}", process
 
 
-def _speed(spread: Spread | None) -> str:
-    return _NONE if spread is None else f"{spread.median:,.1f}"
+def speed_text(spread: Spread | None) -> str:
+    """Of tokens per second."""
+    return NONE if spread is None else f"{spread.median:,.1f}"
 
 
 def _range(spread: Spread) -> str:
-    return _NONE if spread.n == 1 else f"{spread.least:,.1f}–{spread.most:,.1f}"
+    return NONE if spread.n == 1 else f"{spread.least:,.1f}–{spread.most:,.1f}"
 
 
-def _milliseconds(spread: Spread) -> str:
+def milliseconds_text(spread: Spread) -> str:
+    """Of seconds."""
     return f"{spread.median * 1000:,.0f}"
 
 
-def _count(n: int | None) -> str:
-    return _NONE if n is None else f"{n:,}"
+def count_text(n: int | None) -> str:
+    """Of tokens."""
+    return NONE if n is None else f"{n:,}"

@@ -57,7 +57,7 @@ class Ticket:
     """One request, from the moment it is asked for. Its id is known once the engine has it."""
 
     def __init__(self, engine: _Running) -> None:
-        self._engine = engine
+        self.engine = engine
         self._request_id: int | None = None
 
     def cancel(self) -> None:
@@ -65,13 +65,13 @@ class Ticket:
 
         def work() -> None:
             if self._request_id is not None:
-                self._engine.client.cancel(self._request_id)
+                self.engine.client.cancel(self._request_id)
 
-        self._engine.errands.submit(work)
+        self.engine.errands.submit(work)
 
     def _submit(self, request: TextRequest, deliver: Deliver) -> None:
         try:
-            self._request_id = self._engine.client.submit(request, deliver)
+            self._request_id = self.engine.client.submit(request, deliver)
         except OctavoError as error:
             deliver(Failed(0, error))
 
@@ -132,9 +132,12 @@ class EngineHost:
         """Whether the engine in use has requests that have not ended, in the background too."""
         return self._current is not None and self._current.n_requests > 0
 
-    def submit(self, request: TextRequest, deliver: Callable[[TextEvent], None]) -> Ticket:
-        """Send a request to the engine in use; its events come to `deliver` on the thread of the screens."""
-        engine = self._current
+    def submit(self, request: TextRequest, deliver: Callable[[TextEvent], None], after: Ticket | None = None) -> Ticket:
+        """Send a request to the engine in use; its events come to `deliver` on the thread of the screens.
+
+        after: a request whose last event is being delivered; this one goes to the same engine.
+        """
+        engine = after.engine if after else self._current
         assert engine is not None
         engine.n_requests += 1
         unfinished = request.n
@@ -142,12 +145,12 @@ class EngineHost:
         def take(event: TextEvent) -> None:
             nonlocal unfinished
             unfinished -= isinstance(event, Finished)
-            if isinstance(event, Failed) or (isinstance(event, Finished) and not unfinished):
-                engine.n_requests -= 1
-                self._retire()
             if isinstance(event, Failed) and isinstance(event.error, EngineDied):
                 self._mourn(engine, event.error)
             deliver(event)
+            if isinstance(event, Failed) or (isinstance(event, Finished) and not unfinished):
+                engine.n_requests -= 1
+                self._retire()
 
         ticket = Ticket(engine)
         engine.errands.submit(ticket._submit, request, lambda event: self._post(lambda: take(event)))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from app.chat.conversation import Conversation, Message
 from app.chat.preferences.settings import ChatSettings
+from app.chat.wording.titles import OPENING, TITLE_WORDS
 from engine.messages import ChatMessage, Role, TextRequest
 from engine.sequence import Priority, SamplingParams
 
-TITLE_WORDS = 6
 _TITLE_TOKENS = 24
-_ASK_TITLE = (
-    f"Write a title for this conversation, of at most {TITLE_WORDS} words, in its language. Answer with the title only."
-)
+_ASK_TITLE = f"Name the topic of this conversation in at most {TITLE_WORDS} words, in its language."
 SUMMARY_TOKENS = 400
 _ASK_SUMMARY = (
     "Summarize this conversation for somebody who has to go on with it: facts, decisions, open questions, and what was "
@@ -60,7 +60,8 @@ def reply_request(
 
 def title_request(conversation: Conversation, settings: ChatSettings, to: int, owner: int) -> TextRequest:
     """Ask for a title of a chat. Its own prompt is its beginning, so that nothing of it is computed again."""
-    return _side_request(conversation, settings, to, owner, _ASK_TITLE, _TITLE_TOKENS, Priority.BACKGROUND)
+    request = _side_request(conversation, settings, to, owner, _ASK_TITLE, _TITLE_TOKENS, Priority.BACKGROUND)
+    return replace(request, continued=OPENING)
 
 
 def summary_request(conversation: Conversation, settings: ChatSettings, to: int, owner: int) -> TextRequest:
@@ -86,17 +87,3 @@ def _side_request(
         owner=owner,
         thinking=False,
     )
-
-
-def clean_title(text: str) -> str:
-    """The title in a model's answer, which may put it in quotes, in Markdown, or before an explanation; or nothing."""
-    lines = [line.strip(" \t#*_\"'“”„«»`.:") for line in text.splitlines()]
-    title = " ".join(next((line for line in lines if line), "").split())
-    title = title.removeprefix("Title:").strip(" \"'*")
-    return title if len(title.split()) <= 2 * TITLE_WORDS else ""
-
-
-def provisional_title(text: str) -> str:
-    """A title until there is a better one: the beginning of what the user wrote."""
-    words = " ".join(text.split())
-    return words if len(words) <= 48 else words[:47].rsplit(" ", 1)[0] + "…"

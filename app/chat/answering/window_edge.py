@@ -9,7 +9,8 @@ from app.chat.answering.engine_host import Ticket
 from app.chat.answering.making_room import Start, find_start, larger_context, later_starts, left_out
 from app.chat.answering.prompting import SUMMARY_TOKENS, history, reply_request, summary_request
 from app.chat.conversation import Message, MessageState
-from app.chat.session import OpenChat, Session
+from app.chat.open_chat import OpenChat
+from app.chat.session import Session
 from engine.errors import OctavoError
 from engine.memory import available_memory
 from engine.messages import Role, TextRequest
@@ -81,13 +82,15 @@ class WindowEdge:
         return self._n_searches > 0
 
     def apply(self, remedy: DropOldest | LargerWindow) -> None:
-        """Do it, and go on with the reply that did not fit. Raises StoreError."""
+        """Do it, and go on with the reply that did not fit. Raises OctavoError."""
         if isinstance(remedy, DropOldest):
             self._session.start_at(self.chat, remedy.start.message_id)
         else:
             self._session.change_settings(self.chat, replace(self.chat.settings, context=remedy.context))
         if self._unfinished is not None:
             self._session.resume(self.chat, self._unfinished.id)
+        else:
+            self._session.prepare(self.chat)
 
     def summarize(self, remedy: SummarizedChat, deliver: Callable[[str | OctavoError], None]) -> None:
         """Ask for the message that begins the other chat: the summary, and what was asked for last."""

@@ -64,7 +64,7 @@ def write_settings(before: AppSettings, after: AppSettings, path: Path | None = 
     Another instance's changes stay too: only the differences are written. Raises SettingsError, and leaves the file as
     it was.
     """
-    path = (path or settings_file()).resolve()  # a link to the file stays one
+    path = Path(os.path.realpath(path or settings_file()))  # a link to the file stays one
     changes = _changes(before, after)
     if not changes:
         return

@@ -10,10 +10,10 @@ from textual.containers import Horizontal, Vertical
 
 from app.chat.beginning import Beginning
 from app.chat.events import MessageAdded, PromptProgress, ReplyEnded, ReplyText, SessionEvent, TitleChanged
+from app.chat.open_chat import OpenChat
 from app.chat.screens.chat_commands import ChatCommands
 from app.chat.screens.reader import Reader
-from app.chat.screens.shell import failure_text
-from app.chat.session import OpenChat, Session
+from app.chat.session import Session
 from app.chat.widgets.composer import Composer
 from app.chat.widgets.pool_panel import PoolPanel
 from app.chat.widgets.reading_hint import ReadingHint
@@ -93,6 +93,8 @@ class ChatScreen(Reader):
 
     async def take(self, event: SessionEvent) -> None:
         """Show what the session tells."""
+        if not self.is_attached:
+            return  # the app is about to end
         transcript = self.query_one(Transcript)
         match event:
             case TitleChanged(chat_id, title) if chat_id == self.chat.chat_id:
@@ -105,5 +107,5 @@ class ChatScreen(Reader):
             case ReplyText(_, message_id, _):
                 transcript.grow(message_id)
             case ReplyEnded(_, message, error):
-                await transcript.end(message, "" if error is None else failure_text(error))
+                await transcript.end(message, "" if error is None else self.failure_text(error))
         self.follow(event)

@@ -67,6 +67,8 @@ class ChatCommands(SettingCommands):
 
     def _say(self, draft: Draft) -> None:
         text = message_text(as_text(draft.text), draft.pastes, self._composer.folder)
+        if not text.strip():
+            raise ComposeError("There is nothing in what was pasted but blank lines: write something.")
         if draft.editing is not None:
             self._session.edit(self._screen.chat, draft.editing, text)
         else:
@@ -145,7 +147,9 @@ class ChatCommands(SettingCommands):
 
     def rename(self, title: str) -> None:
         """Give the chat a title."""
-        self._session.rename(self._screen.chat, " ".join(title.split()))
+        if not title.strip():
+            raise ComposeError("A title of spaces alone cannot be seen: give some words.")
+        self._session.rename(self._screen.chat, title)
 
     def delete(self) -> None:
         """Delete the chat."""
@@ -159,7 +163,7 @@ class ChatCommands(SettingCommands):
         if not name.isprintable():
             raise ComposeError(f"{quoted(name, 40)} cannot be the name of a file: give another.")
         path = self._composer.folder / os.path.expanduser(name)
-        if path.is_dir():
+        if os.path.isdir(path):  # answers no where pathlib raises, as for too long a name
             path = free_path(path, chat.title, ".md")
         if path.suffix.lower() not in (".md", ".json"):
             raise ComposeError(f"{quoted(path.name)} does not say what to write: end it with .md or .json.")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
@@ -52,11 +53,11 @@ class HelpScreen(ModalScreen[None]):
             yield Static("Keys and commands", classes="dialog-title")
             with VerticalScroll():
                 yield Static("Commands", classes="heading")
-                yield Static(_table([(command.usage, command.help) for command in COMMANDS]))
-                yield Static(_table(_PLAIN))
+                yield Static(_Rows([(command.usage, command.help) for command in COMMANDS]))
+                yield Static(_Rows(_PLAIN))
                 for group, members in groupby(sorted(own_bindings(), key=_place), key=lambda one: one.group):
                     yield Static(Content(group), classes="heading")
-                    yield Static(_table([self._key_row(binding) for binding in members]))
+                    yield Static(_Rows([self._key_row(binding) for binding in members]))
                 file = one_line(str(settings_file()))
                 note = f'Keys can be changed in {file}, under [keys], by the name in brackets: stop = "ctrl+g"'
                 yield Static(Content(note), classes="usage")
@@ -71,10 +72,19 @@ def _place(binding: OwnBinding) -> tuple[bool, bool, str]:
     return binding.id.startswith(_TEXT), binding.group != EVERYWHERE, binding.group
 
 
-def _table(rows: Sequence[tuple[str, str]]) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(width=_WIDTH)
-    table.add_column(ratio=1)
-    for left, right in rows:
-        table.add_row(Text(one_line(left), "bold"), Text(one_line(right)))
-    return table
+class _Rows(NamedTuple):
+    """Keys or commands and what they do, side by side, or below each other where there is no room for that."""
+
+    rows: Sequence[tuple[str, str]]
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        table = Table.grid(padding=(0, 2, 0, 0))
+        is_narrow = options.max_width < 2 * _WIDTH
+        if not is_narrow:
+            table.add_column(width=_WIDTH)
+        table.add_column(ratio=1)
+        for left, right in self.rows:
+            cells = Text(one_line(left), "bold"), Text(one_line(right))
+            for row in [(cell,) for cell in cells] if is_narrow else [cells]:
+                table.add_row(*row)
+        yield table

@@ -16,6 +16,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from app.chat.choosing.choice import Choice
+from app.chat.widgets.line_input import LineInput
 from app.chat.widgets.message_keys import key_of
 from engine.errors import OctavoError
 from engine.printable import one_line
@@ -51,7 +52,7 @@ class PickerScreen(ModalScreen[str | None]):
         """Title, filter, list."""
         with Vertical(classes="dialog"):
             yield Static(Content(self._heading), classes="dialog-title")
-            yield Input(placeholder="Words to narrow the list", compact=True)
+            yield LineInput(placeholder="Words to narrow the list", compact=True)
             yield OptionList()
             yield Static("Looking …", classes="note")
 

@@ -6,9 +6,10 @@ from textual import on
 from textual.binding import Binding
 
 from app.chat.answering.thinking import parts
+from app.chat.beginning import Beginning
 from app.chat.conversation import Message
 from app.chat.screens.shell import Shell
-from app.chat.session import MessageDeletion
+from app.chat.session import MessageDeletion, Session
 from app.chat.widgets.composer import Composer
 from app.chat.widgets.copying import copy_text
 from app.chat.widgets.message_keys import Wish, key_of, keys_of
@@ -31,7 +32,9 @@ class Reader(Shell):
         Binding("u,alt+u", "undo_delete", "Bring deleted messages back", show=False, id=UNDO_KEY),
     ]
 
-    _deletion: MessageDeletion | None = None
+    def __init__(self, session: Session, beginning: Beginning) -> None:
+        super().__init__(session, beginning)
+        self._deletions: list[MessageDeletion] = []
 
     async def show_path(self) -> None:
         """The path of the chat has changed."""
@@ -64,12 +67,13 @@ class Reader(Shell):
 
     async def action_undo_delete(self) -> None:
         """Bring back the messages that were deleted last, in the chat that is shown."""
-        deletion, self._deletion = self._deletion, None
-        if deletion is None or deletion.chat_id != self.chat.chat_id:
+        here = [deletion for deletion in self._deletions if deletion.chat_id == self.chat.chat_id]
+        if not here:
             self.notify("There is nothing to bring back here.", markup=False)
             return
         with self.telling():
-            self.session.undo_delete(self.chat, deletion)
+            self.session.undo_delete(self.chat, here[-1])
+            self._deletions.remove(here[-1])
             await self.show_path()
 
     @on(Transcript.Noted)
@@ -106,9 +110,10 @@ class Reader(Shell):
                     await self.show_path()
 
     async def _delete(self, message: Message) -> None:
-        self._deletion = self.session.delete_messages(self.chat, message.id)
+        deletion = self.session.delete_messages(self.chat, message.id)
+        self._deletions.append(deletion)
         await self.show_path()
-        count = self._deletion.n_messages
+        count = deletion.n_messages
         what = "1 message" if count == 1 else f"{count} messages"
         self.notify(f"Deleted {what}: {key_of(self, UNDO_KEY)} brings back what was deleted.", markup=False)
 

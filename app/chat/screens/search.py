@@ -15,10 +15,13 @@ from textual.widgets.option_list import Option
 
 from app.chat.storage.search import SearchHit
 from app.chat.widgets.chat_list import NO_TITLE
+from app.chat.widgets.line_input import LineInput
+from app.chat.widgets.message_keys import key_of
 from app.chat.wording.chat_groups import day_name, today
 from engine.errors import OctavoError
 from engine.printable import one_line
 
+_CLOSE_KEY = "search_close"
 _LIMIT = 50
 _BEFORE, _AFTER = 40, 120
 """Characters of a snippet that are shown around the match."""
@@ -29,7 +32,7 @@ class SearchScreen(ModalScreen[SearchHit | None]):
 
     BINDING_GROUP_TITLE = "Search"
     BINDINGS = [  # noqa: RUF012 - Textual declares it so
-        Binding("escape", "dismiss", "Close", show=False, id="search_close"),
+        Binding("escape", "dismiss", "Close", show=False, id=_CLOSE_KEY),
         Binding("down", "move(1)", "Next", show=False, priority=True, id="search_next"),
         Binding("up", "move(-1)", "Previous", show=False, priority=True, id="search_previous"),
     ]
@@ -45,7 +48,7 @@ class SearchScreen(ModalScreen[SearchHit | None]):
         """What to look for, and what there is."""
         with Vertical(classes="dialog wide"):
             yield Static("Search all chats", classes="dialog-title")
-            yield Input(self._words, placeholder="Words, the last of which may be unfinished", id="search-words")
+            yield LineInput(self._words, placeholder="Words, the last of which may be unfinished", id="search-words")
             yield OptionList(id="hits")
             yield Static(id="search-note")
 
@@ -70,9 +73,10 @@ class SearchScreen(ModalScreen[SearchHit | None]):
         if self._hits:
             results.highlighted = 0
             more = " or more" if len(self._hits) == _LIMIT else ""
-            note = f"{len(self._hits)}{more} found  ·  ↑ ↓ choose  ⏎ open  esc close"
+            up, down = (key_of(self, name) for name in ("search_previous", "search_next"))
+            note = f"{len(self._hits)}{more} found  ·  {up} {down} choose  ⏎ open  {key_of(self, _CLOSE_KEY)} close"
         elif not note:
-            note = "Nothing is found." if words.strip() else "esc close"
+            note = "Nothing is found." if words.strip() else f"{key_of(self, _CLOSE_KEY)} close"
         self.query_one("#search-note", Static).update(Content.styled(note, "$foreground-muted"))
 
     def action_move(self, offset: int) -> None:

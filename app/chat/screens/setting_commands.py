@@ -15,7 +15,7 @@ from app.chat.session import model_of
 from app.chat.widgets.composer import Composer
 from app.chat.writing.slash import DEFAULT
 from engine.errors import OctavoError
-from engine.printable import one_line, quoted
+from engine.printable import quoted
 from models.catalogue import Catalogue
 from models.locate import locate
 
@@ -81,7 +81,7 @@ class SettingCommands:
         if text:
             self.apply(changed)
         value = getattr(self._screen.chat.settings, name)
-        self._tell(f"{name} is {'the default' if value is None else one_line(str(value))}.")
+        self._tell(f"{name} is {'the default' if value is None else _shown(value)}.")
 
     def _show_settings(self) -> None:
         app: ChatApp = self._screen.app  # type: ignore[assignment]
@@ -124,6 +124,11 @@ def _models() -> list[Choice]:
     from app.chat.choosing.model_choices import model_choices  # noqa: PLC0415 - numpy and ggml would delay every start
 
     return model_choices()
+
+
+def _shown(value: object) -> str:
+    """A value in a sentence; a text in quotes, and of a long one the beginning."""
+    return quoted(value) if type(value) is str else str(value)
 
 
 def _engine_part(settings: ChatSettings) -> tuple[object, ...]:

@@ -16,6 +16,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from app.chat.preferences.settings import ChatSettings, explanation
+from app.chat.widgets.line_input import LineInput
 from app.chat.widgets.message_keys import key_of
 from engine.errors import OctavoError
 from engine.printable import one_line
@@ -58,7 +59,7 @@ class SettingsScreen(ModalScreen[None]):
         with Vertical(classes="dialog"):
             yield Static(classes="dialog-title")
             yield OptionList()
-            yield Input(compact=True)
+            yield LineInput(compact=True)
             yield Static(classes="note")
             reset, other, close = (key_of(self, name) for name in ("settings_reset", "settings_other", "settings_back"))
             usage = f"⏎ change  {reset} default  {other} this chat or new ones  {close} close"

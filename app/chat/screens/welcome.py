@@ -17,6 +17,7 @@ from textual.widgets.option_list import Option
 from app.chat.answering.engine_host import Post
 from app.chat.choosing.first_run import Choice
 from app.chat.choosing.model_download import DownloadEvent, Downloading, ModelDownload
+from app.chat.widgets.message_keys import key_of
 from engine.errors import OctavoError
 from engine.printable import one_line, printable
 from engine.units import format_bytes
@@ -26,14 +27,14 @@ _GREETING = (
     "Others can be added at any time: octavo search and octavo pull find them, /model changes to them."
 )
 _LONGEST_TITLE = 32
-_OFFLINE = "A model that you have already, or without a network: octavo import FILE.gguf  ·  ⏎ choose  esc later"
+_LEAVE_KEY = "welcome_leave"
 
 
 class WelcomeScreen(ModalScreen[Choice | None]):
     """Ends with the model to begin with, which is installed by then, or None where the user wants to choose later."""
 
     BINDING_GROUP_TITLE = "Welcome"
-    BINDINGS = [Binding("escape", "leave", "Later", show=False, id="welcome_leave")]  # noqa: RUF012 - Textual's way
+    BINDINGS = [Binding("escape", "leave", "Later", show=False, id=_LEAVE_KEY)]  # noqa: RUF012 - Textual's way
 
     def __init__(self, find_choices: Callable[[], list[Choice]], post: Post) -> None:
         """`find_choices` may take a moment, and is called on a thread of its own."""
@@ -55,7 +56,7 @@ class WelcomeScreen(ModalScreen[Choice | None]):
     def on_mount(self) -> None:
         """Look for models."""
         self.query_one(ProgressBar).display = False
-        self._note(_OFFLINE)
+        self._note(self._usage())
         self.run_worker(self._look, thread=True)
 
     def on_unmount(self) -> None:
@@ -90,16 +91,18 @@ class WelcomeScreen(ModalScreen[Choice | None]):
         bar = self.query_one(ProgressBar)
         bar.update(total=None, progress=0)
         bar.display = True
-        self._note(f"Asking the hub about {choice.download.reference} …  esc stops it")
+        self._note(f"Asking the hub about {choice.download.reference} …  {self._leave_key} stops it")
         self._download = ModelDownload(choice.download.reference, self._post, partial(self._take, choice))
 
     def _take(self, choice: Choice, event: DownloadEvent) -> None:
         match event:
             case Downloading(done, total):
                 self.query_one(ProgressBar).update(total=total, progress=done)
-                self._note(f"{choice.title}: {format_bytes(done)} of {format_bytes(total)}  ·  esc stops it")
+                self._note(
+                    f"{choice.title}: {format_bytes(done)} of {format_bytes(total)}  ·  {self._leave_key} stops it"
+                )
             case OctavoError():
-                self._end_download(f"{event}\n{_OFFLINE}")
+                self._end_download(f"{event}\n{self._usage()}")
             case model:
                 self._download = None
                 self.dismiss(Choice(choice.title, choice.about, model.n_bytes, choice.fit, model=model.name))
@@ -122,6 +125,14 @@ class WelcomeScreen(ModalScreen[Choice | None]):
         if self._download is not None:
             self._download.stop()
             self._download = None
+
+    @property
+    def _leave_key(self) -> str:
+        return key_of(self, _LEAVE_KEY)
+
+    def _usage(self) -> str:
+        offline = "A model that you have already, or without a network: octavo import FILE.gguf"
+        return f"{offline}  ·  ⏎ choose  {self._leave_key} later"
 
     def _note(self, text: str) -> None:
         self.query_one("#welcome-note", Static).update(printable(text))

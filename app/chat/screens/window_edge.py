@@ -15,12 +15,16 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from app.chat.answering.window_edge import DropOldest, LargerWindow, Remedy, SummarizedChat, WindowEdge
+from app.chat.open_chat import OpenChat
 from app.chat.preferences.settings import ChatSettings
-from app.chat.session import OpenChat, Session
+from app.chat.session import Session
+from app.chat.widgets.message_keys import key_of
 from engine.errors import OctavoError
 from engine.printable import one_line, quoted
 from engine.sequence import KvStats
 from engine.units import format_bytes
+
+_LEAVE_KEY = "edge_leave"
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class EdgeScreen(ModalScreen[Outcome | None]):
     """Ends with what was done or is left to do, or None where all is left as it is."""
 
     BINDING_GROUP_TITLE = "A full window"
-    BINDINGS = [Binding("escape", "leave", "Leave it", show=False, id="edge_leave")]  # noqa: RUF012 - Textual's way
+    BINDINGS = [Binding("escape", "leave", "Leave it", show=False, id=_LEAVE_KEY)]  # noqa: RUF012 - Textual's way
 
     def __init__(self, session: Session, chat: OpenChat, context: int, used: int, kv: KvStats | None) -> None:
         """used: tokens of the window that the chat takes, as far as it is known."""
@@ -88,7 +92,9 @@ class EdgeScreen(ModalScreen[Outcome | None]):
         remedy = self._shown[event.option_index]
         if isinstance(remedy, SummarizedChat):
             self.query_one(OptionList).display = False
-            self.query_one("#edge-note", Static).update("The model is writing a summary …  esc stops it")
+            self.query_one("#edge-note", Static).update(
+                f"The model is writing a summary …  {key_of(self, _LEAVE_KEY)} stops it"
+            )
             self._edge.summarize(remedy, self._take_summary)
             return
         try:

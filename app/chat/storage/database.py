@@ -16,8 +16,8 @@ from pathlib import Path
 from app.chat.errors import StoreError
 from app.chat.files import quoted_path
 
-_WAIT_S = 5
-"""How long a transaction waits for one of another instance, which takes some milliseconds."""
+_WAIT_S = 2
+"""How long a transaction, and the user, wait for one of another instance, which takes some milliseconds."""
 
 _MODE = 0o600
 

@@ -24,6 +24,11 @@ _BREAK = "\u200b"
 """Zero-width space: ends a word, and is not seen."""
 
 _SNIPPET_WORDS = 24
+_SNIPPED_BY_INDEX = 20_000
+"""Characters of a message up to which SQLite makes the snippet: its time grows with the square of the matches."""
+
+_SNIPPET_CHARACTERS = 48
+"""On each side of the match, in a snippet of a longer message."""
 
 _CHATS = """
     SELECT chats.id, NULL, chats.title, snippet(chat_index, 0, :open, :close, '…', :words), created
@@ -31,7 +36,9 @@ _CHATS = """
     WHERE chat_index MATCH :match AND deleted_at IS NULL
     ORDER BY chat_index.rowid DESC LIMIT :limit"""
 _MESSAGES = """
-    SELECT chats.id, messages.id, chats.title, snippet(message_index, 0, :open, :close, '…', :words), messages.created
+    SELECT chats.id, messages.id, chats.title, CASE WHEN length(messages.text) > :longest
+        THEN long_snippet(messages.text) ELSE snippet(message_index, 0, :open, :close, '…', :words) END,
+        messages.created
     FROM message_index JOIN messages ON messages.id = message_index.rowid JOIN chats ON chats.id = chat_id
     WHERE message_index MATCH :match AND deletion IS NULL AND deleted_at IS NULL
     ORDER BY message_index.rowid DESC LIMIT :limit"""
@@ -69,7 +76,9 @@ def find(connection: sqlite3.Connection, words: str, limit: int) -> Iterator[Sea
     if not match:
         return
     opening, closing = (f"{_BREAK}{secrets.token_hex(8)}{_BREAK}" for _ in range(2))  # in no text
-    values = {"match": match, "open": opening, "close": closing, "words": _SNIPPET_WORDS}
+    values: dict[str, object] = {"match": match, "open": opening, "close": closing, "words": _SNIPPET_WORDS}
+    values["longest"] = _SNIPPED_BY_INDEX
+    connection.create_function("long_snippet", 1, lambda text: _snippet(text, words.split(), opening, closing))
     for statement in (_CHATS, _MESSAGES):
         for chat_id, message_id, title, snippet, created in connection.execute(statement, values | {"limit": limit}):
             limit -= 1
@@ -77,6 +86,19 @@ def find(connection: sqlite3.Connection, words: str, limit: int) -> Iterator[Sea
             found, _, after = rest.replace(opening, "").partition(closing)
             before, found, after = (part.replace(closing, "").replace(_BREAK, "") for part in (before, found, after))
             yield SearchHit(chat_id, message_id, title, before, found, after, datetime.fromisoformat(created))
+
+
+def _snippet(text: str, words: list[str], opening: str, closing: str) -> str:
+    """The first of the words that the text has, with some text around it.
+
+    It is the beginning of the text where it has them with other accents only, which SQLite's index does not mind.
+    """
+    for word in words:
+        if found := re.search(rf"(?<!\w){re.escape(word)}", text, re.IGNORECASE):
+            start, end = max(0, found.start() - _SNIPPET_CHARACTERS), found.end() + _SNIPPET_CHARACTERS
+            before, after = text[start : found.start()], text[found.end() : end]
+            return f"{'…' * (start > 0)}{before}{opening}{found[0]}{closing}{after}{'…' * (end < len(text))}"
+    return f"{text[:_SNIPPET_CHARACTERS]}…{opening}{closing}"
 
 
 def _query(words: str) -> str:

@@ -95,6 +95,12 @@ class ChatStore:
         """Give a chat another title. named: whether it is more than a first guess."""
         self._change_chat(chat_id, "title = ?, named = ?", characters(title), named)
 
+    def suggest_title(self, chat_id: int, title: str) -> bool:
+        """Put a title in place of a first guess; False where the chat has a better one by now, or is deleted."""
+        with self._database.writing() as connection:
+            statement = "UPDATE chats SET title = ?, named = TRUE WHERE id = ? AND NOT named AND deleted_at IS NULL"
+            return connection.execute(statement, (characters(title), chat_id)).rowcount > 0
+
     def pin(self, chat_id: int, pinned: bool) -> None:
         """Put a chat before those that are not pinned, or back among them."""
         self._change_chat(chat_id, "pinned = ?", pinned)

@@ -11,14 +11,14 @@ from collections.abc import Container, Iterator
 from typing import NamedTuple
 
 from textual.containers import VerticalScroll
-from textual.geometry import Size
+from textual.geometry import NULL_SIZE, Size
 from textual.layout import DockArrangeResult, WidgetPlacement
 from textual.scrollbar import ScrollBar
 from textual.widget import Widget
 
 from app.chat.widgets.column import Column
 from app.chat.widgets.lazy import Lazy
-from app.chat.widgets.placement import Place, lazy_places, place_of
+from app.chat.widgets.placement import Place, lazy_places, place_of, places_at
 
 _NEAR = 1
 """Windows above and below the window in which widgets are made."""
@@ -28,30 +28,48 @@ _FAR = 2
 
 
 class _Held(NamedTuple):
-    """What stays in its place: lines from the top of the window to the widget, and its height at a width."""
+    """What stays where it is: lines from the top of the window to the widget, and its size when that was measured."""
 
     widget: Widget
     offset: int
-    height: int
-    width: int
+    size: Size
+
+    @classmethod
+    def at(cls, place: Place, y: int) -> _Held:
+        """A widget that is in this place when the window begins at line `y`."""
+        return cls(place.widget, place.top - y, Size(place.width, place.bottom - place.top))
+
+    def line(self, place: Place) -> int:
+        """The line for the window to begin with, now that the widget is in this place: at another width, the line that
+        is as far from its beginning as before, in parts of its height.
+        """
+        height = place.bottom - place.top
+        is_rewrapped = self.offset < 0 and place.width != self.size.width
+        return place.top - (self.offset * height // self.size.height if is_rewrapped else self.offset)
 
 
 class LazyScroll(VerticalScroll, inherit_bindings=False):
-    """follows: whether it stays at the end. Textual's own anchor would not keep any other place."""
+    """follows: whether it stays at the end. Textual's own anchor would not keep any other place.
+
+    changing: held by whoever makes or drops widgets in it, or adds text to them.
+    """
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self.follows = True
-        self._held: _Held | None = None
+        self.changing = asyncio.Lock()
+        self._held: list[_Held] = []
         self._placements: list[WidgetPlacement] = []
         self._result: DockArrangeResult | None = None
         self._result_y = 0.0
+        self._noted_y = 0.0
+        self._end = 0
         self._arranged = asyncio.Event()
         self._is_filling = False
 
     def follow(self) -> None:
         """Go to the end, and stay there while more is added."""
-        self.follows, self._held = True, None
+        self.follows, self._held = True, []
         self.refresh(layout=True)
 
     def hold(self, widget: Widget) -> None:
@@ -59,11 +77,11 @@ class LazyScroll(VerticalScroll, inherit_bindings=False):
         place = self.place(widget)
         if place is not None:
             self.follows = False
-            self._held = self._hold_at(place)
+            self._held = [_Held.at(place, round(self.scroll_y))]
 
     def begin_with(self, widget: Widget) -> None:
         """Let the window begin with a widget that has no place yet, as soon as it has one."""
-        self.follows, self._held = False, _Held(widget, 0, 0, 0)
+        self.follows, self._held = False, [_Held(widget, 0, NULL_SIZE)]
         self.refresh(layout=True)
 
     def place(self, widget: Widget) -> Place | None:
@@ -75,60 +93,73 @@ class LazyScroll(VerticalScroll, inherit_bindings=False):
         self.scroll_to(y=y, animate=False, immediate=True)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """The user has scrolled: what is at the top now stays, or the end does."""
+        """The user has scrolled."""
         super().watch_scroll_y(old_value, new_value)
-        self.follows = new_value >= self.max_scroll_y
-        self._held = None if self.follows else self._topmost(round(new_value))
-        self.followed()
+        self._note_scrolling()
+
+    def _note_scrolling(self) -> None:
+        """If the user has scrolled: what is at the top now stays, or the end does."""
+        if self.scroll_y != self._noted_y:
+            self._noted_y = self.scroll_y
+            self.follows = self.scroll_y >= min(self._end, self.max_scroll_y)
+            self._held = [] if self.follows else self._topmost(round(self.scroll_y))
+            self.followed()
 
     def followed(self) -> None:
         """Hook: `follows` may have changed."""
 
     def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
-        """Before what has been placed is drawn, scroll to where the same lines are as before."""
+        """Before what has been placed is drawn, scroll to where the same lines are as before.
+
+        Textual may ask for this when it has set `scroll_y`, and not called its watcher yet.
+        """
+        self._note_scrolling()
         result = super().arrange(size, optimal)
         self._arranged.set()
         if optimal or (result is self._result and self.scroll_y == self._result_y):
             return result
         self._placements = result.placements
-        total = result.spatial_map.total_region.bottom
-        y = max(0, total - size.height) if self.follows else self._held_at(size, total)
+        self._end = max(0, result.spatial_map.total_region.bottom - size.height)
+        y = self._end if self.follows else self._held_line()
         if y != round(self.scroll_y):
             self.set_reactive(Widget.scroll_y, float(y))
             self.set_reactive(Widget.scroll_target_y, float(y))
             self.vertical_scrollbar.set_reactive(ScrollBar.position, y)
-        self._result, self._result_y = result, self.scroll_y
+        self._result, self._result_y, self._noted_y = result, self.scroll_y, self.scroll_y
         if not self._is_filling and self._next(y, size.height) is not None:
             self._is_filling = True
             self.run_worker(self._fill())
         return result
 
-    def _held_at(self, size: Size, total: int) -> int:
-        """The line to scroll to so that what is held stays."""
+    def _held_line(self) -> int:
+        """The line to scroll to so that what is held stays.
+
+        What is held is measured once, when the user has scrolled: however often the width changes, nothing adds up.
+        """
         y = round(self.scroll_y)
-        held = self._held
-        place = None if held is None else self.place(held.widget)
+        places = ((held, self.place(held.widget)) for held in self._held)
+        held, place = next(((held, place) for held, place in places if place is not None), (None, None))
         if held is None or place is None:
             self._held = self._topmost(y)
             return y
-        offset = held.offset
-        if held.width != size.width and held.height and offset < 0:
-            offset = offset * (place.bottom - place.top) // held.height
-        y = min(max(0, place.top - offset), max(0, total - size.height))
-        if held.width != size.width or (isinstance(held.widget, Lazy) and held.widget.HOLDS_LAZY):
+        y = min(max(0, held.line(place)), self._end)
+        if isinstance(held.widget, Lazy) and held.widget.is_built:
             self._held = self._topmost(y)
         return y
 
-    def _topmost(self, y: int) -> _Held | None:
-        """What is at the top of the window; if possible something whose height is known."""
-        seen = [place for place in lazy_places(self._placements, y, y + self.size.height) if place.is_leaf]
-        built = (place for place in seen if isinstance(place.widget, Lazy) and place.widget.is_built)
-        place = next(built, seen[0] if seen else None)
-        return None if place is None else self._hold_at(place, y)
+    def _topmost(self, y: int) -> list[_Held]:
+        """What is at the top of the window; if possible something whose height is known.
 
-    def _hold_at(self, place: Place, y: int | None = None) -> _Held:
-        y = round(self.scroll_y) if y is None else y
-        return _Held(place.widget, place.top - y, place.bottom - place.top, self.scrollable_content_region.width)
+        The smallest part first, such as a paragraph; then what it is in, as the last paragraph is made anew when it
+        grows.
+        """
+        places = list(places_at(self._placements, y))
+        if places and places[-1].is_empty:
+            seen = lazy_places(self._placements, y, y + self.size.height)
+            built = (place for place in seen if place.is_leaf and not place.is_empty)
+            if (first := next(built, None)) is not None:
+                places = list(places_at(self._placements, max(y, first.top)))
+        return [_Held.at(place, y) for place in reversed(places)]
 
     async def _fill(self) -> None:
         """Make the widgets that are wanted, the nearest first, and drop those that are far away.
@@ -138,10 +169,12 @@ class LazyScroll(VerticalScroll, inherit_bindings=False):
         try:
             while (lazy := self._next(round(self.scroll_y), self.size.height)) is not None:
                 self._arranged.clear()
-                await lazy.build()
+                async with self.changing:
+                    await lazy.build()
                 await self._arranged.wait()
             for far in self._far():
-                await far.drop()
+                async with self.changing:
+                    await far.drop()
         finally:
             self._is_filling = False
 
@@ -150,7 +183,7 @@ class LazyScroll(VerticalScroll, inherit_bindings=False):
         nearest, distance = None, margin + 1
         for place in lazy_places(self._placements, y - margin, y + height + margin):
             away = max(y - place.bottom + 1, place.top - (y + height) + 1, 0)
-            if isinstance(place.widget, Lazy) and not place.widget.is_built and away < distance:
+            if isinstance(place.widget, Lazy) and place.is_empty and away < distance:
                 nearest, distance = place.widget, away
         return nearest
 

@@ -34,7 +34,7 @@ _FOLDED_LINES = 8
 
 
 class MessageView(Lazy, can_focus=True):
-    """A message of the path. reply: if it is one that is being written."""
+    """A message of the path. changing: LazyScroll's. reply: if it is one that is being written."""
 
     DEFAULT_CSS = """
     MessageView { margin: 1 0 0 0; padding: 0 0 0 1; border-left: blank; }
@@ -53,7 +53,9 @@ class MessageView(Lazy, can_focus=True):
         message_id: int
         wish: Wish
 
-    def __init__(self, message: Message, place: MessagePlace, reply: Reply | None = None) -> None:
+    def __init__(
+        self, message: Message, place: MessagePlace, changing: asyncio.Lock, reply: Reply | None = None
+    ) -> None:
         super().__init__(classes=f"message {message.role}")
         self.message = message
         self._place = place
@@ -64,7 +66,7 @@ class MessageView(Lazy, can_focus=True):
         self._error = ""
         self._n_copied = 0
         self._timer: Timer | None = None
-        self._lock = asyncio.Lock()
+        self._changing = changing
         self._heading = self._figures = Static()
         self._body = MarkdownBody()
         self._fold: Fold | None = None
@@ -132,16 +134,6 @@ class MessageView(Lazy, can_focus=True):
             yield PlainBody(self._text)
         yield self._figures
 
-    async def build(self) -> None:
-        """Make the widgets, and not while new text comes in."""
-        async with self._lock:
-            await super().build()
-
-    async def drop(self) -> None:
-        """The same."""
-        async with self._lock:
-            await super().drop()
-
     @property
     def _can_go_on(self) -> bool:
         return self._place.is_last and self.message.state in CONTINUABLE
@@ -163,7 +155,7 @@ class MessageView(Lazy, can_focus=True):
         """Show what is new."""
         if self.message.role is not Role.ASSISTANT:
             return
-        async with self._lock:
+        async with self._changing:
             if not self.is_built:
                 self.forget_height()
                 return

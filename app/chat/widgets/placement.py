@@ -1,4 +1,4 @@
-"""Where the lazy parts of a scrolling container are, as its layout has just placed them."""
+"""Where the parts of a scrolling container are, as its layout has just placed them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ from app.chat.widgets.lazy import Lazy
 
 
 class Place(NamedTuple):
-    """Lines of the content that a widget has, from `top` to the one before `bottom`."""
+    """Lines of the content that a widget has, from `top` to the one before `bottom`; and its width."""
 
     widget: Widget
     top: int
     bottom: int
+    width: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is a lazy part without its widgets."""
+        return isinstance(self.widget, Lazy) and not self.widget.is_built
 
     @property
     def is_leaf(self) -> bool:
@@ -32,14 +38,14 @@ def place_of(widget: Widget, placements: Iterable[WidgetPlacement], top: int = 0
     if placed is None:
         return None
     if placed.widget is widget:
-        return Place(widget, top + placed.region.y, top + placed.region.bottom)
+        return _place(placed, top)
     return place_of(widget, _inside(placed), top + _content_top(placed))
 
 
 def lazy_places(placements: Iterable[WidgetPlacement], start: int, end: int, top: int = 0) -> Iterator[Place]:
     """The lazy parts in these lines, from above, each before those that are in it."""
     for placed in placements:
-        place = Place(placed.widget, top + placed.region.y, top + placed.region.bottom)
+        place = _place(placed, top)
         if place.bottom <= start or place.top >= end or placed.fixed:
             continue
         if isinstance(place.widget, Lazy):
@@ -48,7 +54,29 @@ def lazy_places(placements: Iterable[WidgetPlacement], start: int, end: int, top
             yield from lazy_places(_inside(placed), start, end, top + _content_top(placed))
 
 
+def places_at(placements: Iterable[WidgetPlacement], line: int, top: int = 0) -> Iterator[Place]:
+    """What is on a line, or next below it where there is nothing: a part of the content, a part of that, and so on.
+
+    Of several side by side it is the widest: not the bullet of a list, but its text.
+    """
+    below = [placed for placed in placements if top + placed.region.bottom > line and not placed.fixed]
+    if not below:
+        return
+    beside = [placed for placed in below if placed.region.y <= max(line - top, below[0].region.y)]
+    placed = max(beside, key=lambda placed: placed.region.width)
+    place = _place(placed, top)
+    yield place
+    if placed.widget.children and not place.is_empty:
+        yield from places_at(_inside(placed), line, top + _content_top(placed))
+
+
+def _place(placed: WidgetPlacement, top: int) -> Place:
+    return Place(placed.widget, top + placed.region.y, top + placed.region.bottom, placed.region.width)
+
+
 def _inside(placed: WidgetPlacement) -> list[WidgetPlacement]:
+    if not placed.widget.is_attached:
+        return []  # it has been removed since the layout
     size = placed.region.shrink(placed.widget.styles.gutter).size
     return placed.widget.arrange(size).placements  # the same that is about to be drawn, or has been
 

@@ -68,19 +68,24 @@ class MarkdownSection(Section):
     }
     """
 
+    def __init__(self, source: Source, *, is_built: bool = False) -> None:
+        super().__init__(source, is_built=is_built)
+        self._markdown = _Text()
+
     def estimate(self, width: int) -> int:
         """As many lines as the source has."""
         return wrapped_lines(self.source.text.rstrip("\n"), width) + (not self.source.is_cut)
 
     def parts(self) -> Iterable[Widget]:
         """Textual's Markdown, with the app's own parser."""
-        yield _Text(parser_factory=lambda: PARSER, open_links=False)
+        self._markdown = _Text(parser_factory=lambda: PARSER, open_links=False)
+        yield self._markdown
 
     async def append(self, text: str) -> None:
         """Go on at the end."""
         self.source.text += text
         if self.is_built:
-            await self.query_one(Markdown).append(text)
+            await self._markdown.append(text)
         else:
             self.forget_height()
 
@@ -94,13 +99,14 @@ class MarkdownSection(Section):
         """Make the blocks, by appending: after a text that it is made with, Textual 8.2 would read on at the line that
         follows, also inside a fence.
         """
-        await self.query_one(Markdown).append(self.source.text)
-        if self.source.is_cut:
-            self._join_next()
+        if self._markdown.is_attached:  # it may have been removed since
+            await self._markdown.append(self.source.text)
+            if self.source.is_cut:
+                self._join_next()
 
     def _join_next(self) -> None:
-        last = self.query_one(Markdown).query_children(MarkdownBlock).last()
-        last.styles.margin = (0, 0, 0, 0)
+        for block in self._markdown.query_children(MarkdownBlock)[-1:]:
+            block.styles.margin = (0, 0, 0, 0)
 
 
 class PlainSection(Section):
@@ -125,6 +131,7 @@ class SectionGroup(Lazy):
         super().__init__(is_built=is_built)
         self._sources = sources
         self._kind = kind
+        self._sections: list[Section] = []
 
     @property
     def is_full(self) -> bool:
@@ -138,8 +145,8 @@ class SectionGroup(Lazy):
 
     def parts(self) -> Iterable[Widget]:
         """The sections."""
-        for source in self._sources:
-            yield self._kind(source, is_built=len(self._sources) == 1)
+        self._sections = [self._kind(source, is_built=len(self._sources) == 1) for source in self._sources]
+        return self._sections
 
     async def append(self, text: str) -> None:
         """Go on with the last section."""
@@ -153,7 +160,8 @@ class SectionGroup(Lazy):
         """Another section at the end. is_built: with its widgets, if the one before has them, being near the window."""
         self._sources.append(source)
         if self.is_built:
-            await self.mount(self._kind(source, is_built=is_built and self._last.is_built))
+            self._sections.append(self._kind(source, is_built=is_built and self._last.is_built))
+            await self.mount(self._last)
         else:
             self.forget_height()
 
@@ -166,10 +174,10 @@ class SectionGroup(Lazy):
 
     async def drop(self) -> None:
         """Keep the sizes of the sections too."""
-        for section in self.query_children(Section):
+        for section in self._sections:
             section.source.expected = section.content_size
         await super().drop()
 
     @property
     def _last(self) -> Section:
-        return self.query_children(Section).last()
+        return self._sections[-1]

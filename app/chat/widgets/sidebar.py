@@ -17,12 +17,20 @@ from textual.widgets import Input, OptionList, Static
 from app.chat.session import Session
 from app.chat.storage.rows import ChatSummary
 from app.chat.widgets.chat_list import NO_TITLE, ChatList, Marks
+from app.chat.widgets.line_input import LineInput
+from app.chat.widgets.message_keys import key_of
 from app.chat.wording.attention import Attention
 from app.chat.wording.chat_groups import ChatGroup, filtered, grouped, today
 from engine.errors import OctavoError
 from engine.printable import quoted
 
-_KEYS = "⏎ open  n new  r name  p pin\na archive  A archived\nd delete  u undo  / filter"
+_UNDO_KEY = "sidebar_undo"
+_HINTS = (
+    (("sidebar_new", "new"), ("sidebar_rename", "name"), ("sidebar_pin", "pin")),
+    (("sidebar_archive", "archive"), ("sidebar_archived", "archived")),
+    (("sidebar_delete", "delete"), (_UNDO_KEY, "undo"), ("sidebar_filter", "filter")),
+)
+"""Lines of keys, each with a word."""
 
 
 class _Asked(enum.Enum):
@@ -43,7 +51,7 @@ class Sidebar(Vertical):
         Binding("a", "archive", "Archive", show=False, id="sidebar_archive"),
         Binding("A", "show_archived", "Archived chats", show=False, id="sidebar_archived"),
         Binding("d,delete", "delete", "Delete", show=False, id="sidebar_delete"),
-        Binding("u", "undo", "Undo deleting", show=False, id="sidebar_undo"),
+        Binding("u", "undo", "Undo deleting", show=False, id=_UNDO_KEY),
         Binding("slash", "filter", "Filter", show=False, id="sidebar_filter"),
         Binding("escape", "leave", "Back", show=False, id="sidebar_leave"),
     ]
@@ -82,9 +90,9 @@ class Sidebar(Vertical):
     def compose(self) -> ComposeResult:
         """Heading, the line for a filter or a title, the list, and what the keys do."""
         yield Static(id="sidebar-heading")
-        yield Input(id="sidebar-input", compact=True)
+        yield LineInput(id="sidebar-input", compact=True)
         yield ChatList(id="chats")
-        yield Static(Content.styled(_KEYS, "$foreground-muted"), id="sidebar-keys")
+        yield Static(id="sidebar-keys")
 
     def on_mount(self) -> None:
         """The line appears when there is something to type."""
@@ -125,12 +133,17 @@ class Sidebar(Vertical):
         groups = grouped(filtered(self._chats, self._words), today())
         if not groups:
             groups = [ChatGroup("No such chat" if self._words else f"No {heading.lower()} yet", [])]
+        self.query_one("#sidebar-keys", Static).update(Content.styled(self._usage(), "$foreground-muted"))
         self._list.show(groups, Marks(shown, self._attention.replying, self._attention.unread))
 
     def focus_list(self) -> None:
         """Let the keys act on the list, with the cursor on the chat that is shown."""
         self._list.go_to(self._shown)
         self._list.focus()
+
+    def _usage(self) -> str:
+        lines = ["  ".join(f"{key_of(self, name)} {word}" for name, word in line) for line in _HINTS]
+        return "\n".join(["⏎ open  " + lines[0], *lines[1:]])
 
     def _read(self) -> None:
         self._chats = self._session.store.chats(archived=self._archived)
@@ -192,15 +205,15 @@ class Sidebar(Vertical):
             self._deleted.append(chat_id)
             self._attention.forget(chat_id)
             self.post_message(self.Deleted(chat_id))
-            self.notify(
-                f"Deleted {quoted(title or NO_TITLE, 40)}: u in the list of chats brings it back.", markup=False
-            )
+            undo = f"{key_of(self, _UNDO_KEY)} in the list of chats brings it back"
+            self.notify(f"Deleted {quoted(title or NO_TITLE, 40)}: {undo}.", markup=False)
 
     def action_undo(self) -> None:
         """Restore the chat that was deleted last."""
         if self._deleted:
-            chat_id = self._deleted.pop()
-            self._change(lambda: self._session.store.restore_chat(chat_id))
+            chat_id = self._deleted[-1]
+            if self._change(lambda: self._session.store.restore_chat(chat_id)):
+                self._deleted.remove(chat_id)
             self._list.go_to(chat_id)
 
     # --- the line above the list ---
@@ -223,9 +236,8 @@ class Sidebar(Vertical):
     @on(Input.Submitted, "#sidebar-input")
     def _answer(self, event: Input.Submitted) -> None:
         event.stop()
-        title = " ".join(event.value.split())
-        if self._asked is _Asked.TITLE and title:
-            self._change(lambda: self._session.rename_chat(self._renamed, title))
+        if self._asked is _Asked.TITLE and event.value.strip():
+            self._change(lambda: self._session.rename_chat(self._renamed, event.value))
         self._close_input(words=self._words)
 
     def _close_input(self, words: str) -> None:

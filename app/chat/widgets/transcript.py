@@ -11,7 +11,7 @@ from textual.message import Message as Posted
 
 from app.chat.answering.reply import Reply
 from app.chat.conversation import Message
-from app.chat.session import OpenChat
+from app.chat.open_chat import OpenChat
 from app.chat.widgets.folds import Fold
 from app.chat.widgets.lazy_scroll import LazyScroll
 from app.chat.widgets.message_view import MessageView
@@ -103,7 +103,7 @@ class Transcript(LazyScroll, can_focus=False, inherit_bindings=False):
         return [child for child in self.children if isinstance(child, MessageView)]
 
     def _view(self, message: Message) -> MessageView:
-        return MessageView(message, self._place(message), self._reply(message))
+        return MessageView(message, self._place(message), self.changing, self._reply(message))
 
     def _reply(self, message: Message) -> Reply | None:
         reply = self._chat.reply if self._chat else None
@@ -206,4 +206,5 @@ class Transcript(LazyScroll, can_focus=False, inherit_bindings=False):
         if place is not None and not 0 <= place.top - self.scroll_y < self.size.height:
             self.jump(place.top)
         self.hold(event.fold)
-        await event.fold.toggle()
+        async with self.changing:
+            await event.fold.toggle()

@@ -25,7 +25,8 @@ class Status:
     """What there is to say. Each field may be unknown.
 
     loading: fraction of the model. used: tokens of the window that the shown chat takes. kv: of the engine.
-    elsewhere, unread: chats that are being answered, or were, where the user does not look.
+    elsewhere, unread: chats that are being answered, or were, where the user does not look. room_key: the key by which
+    the user makes room.
     """
 
     model: str = ""
@@ -36,6 +37,7 @@ class Status:
     kv: KvStats | None = None
     elsewhere: int = 0
     unread: int = 0
+    room_key: str = ""
 
     @property
     def fullness(self) -> float | None:
@@ -111,7 +113,7 @@ def _window(status: Status, loaded: Loaded) -> Part:
         return Part("window", (f"window {loaded.context:,}",), (10,))
     count = f"{used:,} of {loaded.context:,}"
     if fullness >= NEARLY_FULL:
-        full = f"{fullness:.0%} full: F6"
+        full = f"{fullness:.0%} full" + (f": {status.room_key}" if status.room_key else "")
         return Part("warning", (f"{bar(fullness)} {count} tokens, {full}", full), (8, 11))
     return Part("window", (f"{bar(fullness)} {count} tokens", f"{bar(fullness)} {count}", count), (5, 6, 10))
 

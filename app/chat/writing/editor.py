@@ -72,10 +72,15 @@ def edited(text: str, command: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def _interrupts_left_to_it() -> Iterator[None]:
-    """Ctrl-C is meant for the editor. A handler that does nothing, unlike SIG_IGN, is not inherited by it."""
+    """Ctrl-C is meant for the editor. A handler that does nothing, unlike SIG_IGN, is not inherited by it.
+
+    The event loop hears of signals by a descriptor, whatever the handler: it would carry them out afterwards.
+    """
     usual = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, lambda *_: None)
+    wakeup = signal.set_wakeup_fd(-1)
     try:
         yield
     finally:
+        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
         signal.signal(signal.SIGINT, usual)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from textual.app import App
@@ -29,11 +30,14 @@ async def until_shown(driven: Driven, text: str) -> None:
 
 
 async def until_quiet(driven: Driven) -> None:
-    """Let the app make the widgets that it wants near the window."""
+    """Let the app make the widgets that it wants near the window, and draw them."""
     view = transcript(driven)
     for _ in range(3):
         await driven.pilot.pause()
         await until(driven, lambda: not view._is_filling)
+        is_drawn = asyncio.Event()
+        driven.app.screen.call_after_refresh(is_drawn.set)
+        await is_drawn.wait()
 
 
 def screen_text(app: App[None]) -> str:

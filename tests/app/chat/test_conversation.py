@@ -25,17 +25,11 @@ def test_children_and_siblings_are_in_the_order_of_creation(chat: Conversation) 
     assert chat.children(2) == []
 
 
-def test_switching_shows_the_youngest_end_of_the_neighbour(chat: Conversation) -> None:
+def test_neighbours_and_the_youngest_end_after_them(chat: Conversation) -> None:
     assert [message.id for message in chat.path()] == [1, 2]
-    assert chat.switch(2, 1)
-    assert [message.id for message in chat.path()] == [1, 3, 6]
-    assert chat.switch(3, 1)
-    assert not chat.switch(5, 1)
-    assert chat.leaf == 5
-    assert chat.switch(1, 1)
-    assert not chat.switch(7, 1)
-    assert chat.switch(7, -1)
-    assert [message.id for message in chat.path()] == [1, 5]
+    assert (chat.neighbour(2, 1), chat.neighbour(3, 1), chat.neighbour(5, 1)) == (3, 5, None)
+    assert (chat.neighbour(1, 1), chat.neighbour(7, 1), chat.neighbour(7, -1)) == (7, None, 1)
+    assert (chat.newest_leaf(3), chat.newest_leaf(1)) == (6, 5)
     assert [message.id for message in chat.path(4)] == [1, 3, 4]
 
 

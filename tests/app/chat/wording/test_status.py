@@ -67,7 +67,7 @@ def test_a_window_that_is_nearly_full_warns(used: int | None, warns: bool) -> No
         names = [name for name, _ in fitted(parts_of(replace(READY, used=used)), width)]
         assert ("warning" in names) == warns
     if warns:
-        assert "full: F6" in line(replace(READY, used=used), 30)
+        assert "full: F6" in line(replace(READY, used=used, room_key="F6"), 30)
 
 
 def test_loading_and_a_dead_engine() -> None:

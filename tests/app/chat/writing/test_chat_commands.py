@@ -332,3 +332,52 @@ def test_stopping_and_leaving() -> None:
         assert driven.app._exit
 
     drive(flow, answer=None, settings=AppSettings())
+
+
+def test_what_has_only_blank_lines_is_not_sent() -> None:
+    async def flow(driven: Driven) -> None:
+        driven.composer.insert_pasted("\n" * 20)
+        await driven.pilot.press("enter")
+        assert "blank lines" in driven.notices[-1]
+        assert driven.screen.chat.is_draft
+        driven.composer.load_text("/title ")
+        driven.composer.move_cursor(driven.composer.document.end)
+        driven.composer.insert_pasted(" " * 3_000)
+        await driven.pilot.press("enter")
+        assert "title of spaces" in driven.notices[-1]
+
+    drive(flow)
+
+
+def test_a_name_that_is_too_long_for_a_file(work: Path) -> None:
+    async def flow(driven: Driven) -> None:
+        await driven.send("question")
+        await driven.send(f"/save {'n' * 300}.md")
+        assert "too long" in driven.notices[-1]
+        assert list(work.iterdir()) == []
+
+    drive(flow)
+
+
+def test_a_long_value_is_told_by_its_beginning() -> None:
+    async def flow(driven: Driven) -> None:
+        await driven.send("/set system " + "be brief " * 3_000)
+        assert len(driven.notices[-1]) < 120
+
+    drive(flow)
+
+
+def test_every_deletion_can_be_undone_in_its_chat() -> None:
+    async def flow(driven: Driven) -> None:
+        await driven.send("question")
+        chat = driven.screen.chat
+        for _ in range(2):
+            await driven.pilot.press("shift+tab", "d")
+        assert chat.conversation.messages == {}
+        await driven.pilot.press("ctrl+n", "alt+u")
+        assert "nothing to bring back" in driven.notices[-1]
+        await driven.screen.open_chat(chat.chat_id)
+        await driven.pilot.press("alt+u", "alt+u")
+        assert len(driven.screen.chat.conversation.messages) == 2
+
+    drive(flow)

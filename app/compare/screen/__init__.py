@@ -1,0 +1,1 @@
+"""The screen of `octavo compare`: the lanes at work, side by side."""
