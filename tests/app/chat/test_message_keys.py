@@ -323,7 +323,7 @@ def test_keys_can_be_changed() -> None:
         await driven.send("one")
         driven.engine.requests[0].say("Text")
         await driven.pilot.press("escape")
-        await until_shown(driven, "f9 continues")
+        await until_shown(driven, "F9 continues")
         await read(driven, "c")
         assert driven.app.clipboard == ""
         assert "z copy" in screen_text(driven.app)

@@ -57,7 +57,7 @@ def test_nothing_is_asked_while_nothing_runs() -> None:
         await driven.until(lambda: screen.query_one(StatusBar).status.kv is not None)
         before = len(asked)
         for _ in range(20):
-            screen._tick()
+            screen._look()
         assert len(asked) == before
         await driven.send("Why?")
         await driven.until(lambda: screen.session.host.is_busy)

@@ -69,13 +69,13 @@ def test_a_session_and_what_it_saves(tiny: Path, tmp_path: Path) -> None:
 
     paged = {s["step"]: s for s in record["session"] if s["lane"] == "paged"}
     contiguous = {s["step"]: s for s in record["session"] if s["lane"] == "contiguous"}
-    assert paged["turn 1"]["prompt_tokens"] == paged["turn 1"]["computed_tokens"] > 2000
+    assert paged["turn 1"]["computed_tokens"] > 2000
+    assert paged["turn 1"]["reused_tokens"] < 16, "what the warm-up begins with too"
     for step, sample in paged.items():
         assert sample["prompt_tokens"] == contiguous[step]["prompt_tokens"]
         assert sample["reused_tokens"] + sample["computed_tokens"] == sample["prompt_tokens"]
         assert sample["user"]["end_s"] >= sample["engine"]["end_s"] >= sample["engine"]["first_s"] > 0
-    # a prompt that the paged engine has seen to its end, in whole blocks
-    assert paged["regenerate"]["computed_tokens"] <= 16
+    assert paged["regenerate"]["computed_tokens"] == 1, "a prompt that it has seen to its end"
     # what the other one has overwritten meanwhile
     assert paged["switch back"]["reused_tokens"] > contiguous["switch back"]["reused_tokens"]
     assert paged["quit, come back"]["reused_tokens"] == 0
