@@ -1,4 +1,4 @@
-"""Screenshots of the chat app with the starter model: SVG, and PNG where rsvg-convert is installed.
+"""Screenshots of the chat app and of the comparison with the starter model: SVG, and PNG where rsvg-convert is there.
 
 Usage: python scripts/screenshots.py [FOLDER]
 
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -23,6 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 _SIZE = (104, 30)
 _BROAD = (136, 30)
 """Columns and lines: of these the KV pool has some of its own."""
+_COMPARED = (112, 36)
+_COMPARED_STEP = "four answers"
+"""Of the session, pictured while the paged engine is at it."""
 _PNG_WIDTH = 820
 _PATIENCE_S = 120
 _OTHER_HOSTS = re.compile(r"@font-face\s*\{[^}]*\}\s*|<!--.*?-->\s*", re.DOTALL)
@@ -40,6 +44,28 @@ _MANY = 400
 """Characters of a reply that is pictured while it is written."""
 _LONG_QUESTION = "What are lists, tuples and dictionaries?"
 _WORD = "tuple"
+
+
+async def compare(folder: Path) -> None:
+    """Play the session once, and take a picture towards its end."""
+    from app.compare.scenarios import Part  # noqa: PLC0415
+    from app.compare.screen.app import CompareApp  # noqa: PLC0415
+    from app.compare.setup import Wish, prepare  # noqa: PLC0415
+    from engine.config import EngineConfig  # noqa: PLC0415
+    from models.locate import locate  # noqa: PLC0415
+
+    path = locate(None)
+    wish = Wish(path, EngineConfig(), ("contiguous", "paged"), (), repeat=1, only=Part.SESSION)
+    app = CompareApp(partial(prepare, wish), path.name)
+    deadline = time.monotonic() + _PATIENCE_S
+    async with app.run_test(size=_COMPARED) as pilot:
+        while not ((turn := app._main._turn) and (turn.test, turn.lane) == (_COMPARED_STEP, "paged")):
+            if app._is_over or time.monotonic() > deadline:
+                raise TimeoutError("the comparison did not come so far")
+            await pilot.pause(0.1)
+        await pilot.pause(0.4)
+        save_picture(app.export_screenshot(title="octavo compare"), folder / "compare")
+        await pilot.press("q")
 
 
 async def take(folder: Path) -> None:
@@ -114,6 +140,7 @@ def main() -> None:
         for name in ("DATA", "CONFIG", "CACHE"):
             os.environ[f"OCTAVO_{name}_DIR"] = f"{own}/{name.lower()}"
         asyncio.run(take(folder))
+        asyncio.run(compare(folder))
     for path in sorted(folder.iterdir()):
         print(f"{path}  {path.stat().st_size / 1000:.0f} kB")
 
