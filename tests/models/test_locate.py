@@ -125,7 +125,7 @@ def test_what_may_be_on_the_hub(folder: Path, name: str, reference: str) -> None
         locate(name)
 
 
-@pytest.mark.parametrize("name", ["models/llama.gguf", "./a/b", "../b.gguf", "../b", "/tmp/b", "a/b/c.gguf", "a/-b"])
+@pytest.mark.parametrize("name", ["models/llama.gguf", "./a/b", "../b.gguf", "../b", "/no/b", "a/b/c.gguf", "a/-b"])
 def test_paths_are_not_taken_for_names_on_the_hub(folder: Path, name: str) -> None:
     with pytest.raises(ModelFileError, match=r"^There is no model file "):
         locate(name)
