@@ -20,16 +20,10 @@ SKIP = 4
 
 
 class KnownPrefix(NamedTuple):
-    """The longest cached beginning of a sequence.
-
-    n_blocks: full blocks. chains: their entries, per KV group. n_more: tokens behind them, less than a block, with
-    which the entries `sources`, one of each group, begin.
-    """
+    """The longest cached beginning of a sequence in full blocks: `n_blocks`, and their entries per KV group."""
 
     n_blocks: int
     chains: tuple[list[CachedBlock], ...]
-    n_more: int = 0
-    sources: tuple[CachedBlock, ...] = ()
 
 
 class KvManager:
@@ -73,21 +67,11 @@ class KvManager:
         sequence.chains = tuple([] for _ in self.groups)
 
     def lookup(self, sequence: Sequence) -> KnownPrefix:
-        """Find what is cached of a sequence, at most all tokens but one, so that one is always computed."""
+        """Find the longest chain of cached blocks, at most all tokens but one, so that one is always computed."""
         self._extend_hashes(sequence, len(sequence.token_ids) // self.block_size)
         chains = [self._longest_chain(group.cache, sequence) for group in self.groups]
         n_blocks = min(len(chain) for chain in chains)
-        known = KnownPrefix(n_blocks, tuple(chain[:n_blocks] for chain in chains))
-        tokens = self._block_tokens(sequence, n_blocks)
-        if len(tokens) + n_blocks * self.block_size == len(sequence.token_ids):
-            tokens = tokens[:-1]
-        sources = []
-        for group, chain in zip(self.groups, known.chains, strict=True):
-            source = group.cache.longest_match(chain[-1] if chain else None, tokens)
-            if source is None:
-                return known
-            sources.append(source)
-        return known._replace(n_more=min(source.n_common(tokens) for source in sources), sources=tuple(sources))
+        return KnownPrefix(n_blocks, tuple(chain[:n_blocks] for chain in chains))
 
     def blocks_needed(self, sequence: Sequence, prefix: KnownPrefix | None = None) -> int:
         """Blocks that must be available in each group until all known tokens of the sequence are computed.
@@ -110,8 +94,9 @@ class KvManager:
     def adopt(self, sequence: Sequence, prefix: KnownPrefix) -> list[BlockCopy]:
         """Start a sequence from a known prefix: its blocks are shared, its tokens count as computed.
 
-        Blocks for its other known tokens, which will be needed soon, are evicted now and together. Returns the copies
-        to do before anything is written: of a block that begins like the sequence's next one, and goes on otherwise.
+        So do the tokens behind them with which another cached block begins, at most all but one. Blocks for the other
+        known tokens, which will be needed soon, are evicted now and together. Returns the copies to do before anything
+        is written: of a block that begins like the sequence's next one, and goes on otherwise.
         """
         for i, group in enumerate(self.groups):
             for entry in prefix.chains[i]:
@@ -120,13 +105,16 @@ class KvManager:
                 entry.add_owner(sequence.request.owner)
                 sequence.tables[i].append(entry.block)
             sequence.chains[i].extend(prefix.chains[i])
-        sequence.n_computed = prefix.n_blocks * self.block_size + prefix.n_more
+        sequence.n_computed = prefix.n_blocks * self.block_size
+        sources = self._sources(sequence)
         n_blocks = self.blocks_needed(sequence)
         for group in self.groups:
             group.make_room(n_blocks)
+        n_more = min((source.n_common(self._next_tokens(sequence)) for source in sources), default=0)
         copies = []
-        for i, source in enumerate(prefix.sources):
-            copies += self._begin_block(sequence, i, source, prefix.n_more)
+        for i, source in enumerate(sources):
+            copies += self._begin_block(sequence, i, source, n_more)
+        sequence.n_computed += n_more
         return copies
 
     def has_slots(self, sequence: Sequence, n_tokens: int) -> bool:
@@ -258,6 +246,21 @@ class KvManager:
                 assert len(table) * self.block_size >= sequence.n_computed
                 assert len(chain) == sequence.n_computed // self.block_size
                 assert all(entry.tokens == self._block_tokens(sequence, i) for i, entry in enumerate(chain))
+
+    def _next_tokens(self, sequence: Sequence) -> tuple[int, ...]:
+        """What follows the computed tokens, which fill their blocks: a block of tokens, or all known ones but one."""
+        return self._block_tokens(sequence, sequence.n_computed // self.block_size)[: sequence.n_remaining - 1]
+
+    def _sources(self, sequence: Sequence) -> list[CachedBlock]:
+        """In each KV group the entry that begins with most of what follows; empty if one group has none."""
+        tokens = self._next_tokens(sequence)
+        sources = []
+        for group, chain in zip(self.groups, sequence.chains, strict=True):
+            source = group.cache.longest_match(chain[-1] if chain else None, tokens)
+            if source is None:
+                return []
+            sources.append(source)
+        return sources
 
     def _begin_block(self, sequence: Sequence, index: int, source: CachedBlock, n_tokens: int) -> list[BlockCopy]:
         """Give a sequence a block of its own that begins with the first `n_tokens` tokens of `source`."""

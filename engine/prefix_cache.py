@@ -67,7 +67,7 @@ class CachedBlock:
 
 
 class PrefixCache:
-    """Entries by digest and by block, and the eviction order. Every operation is O(1) but for `longest_match`.
+    """Entries by digest and by block, and the eviction order. Every operation is O(1) where it does not say otherwise.
 
     The order needs no search because sequences release their blocks from the tail to the head: a head that
     lost its last reference is always appended after its tail.

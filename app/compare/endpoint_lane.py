@@ -33,8 +33,8 @@ _LONGEST_REFUSAL = 2**20
 
 _NOTICE = (
     "It is measured from outside, over HTTP, but for raw speed where it tells its times. Prompts are sent as text, so "
-    "that their number of tokens is approximate "
-    "where its vocabulary is another one. Its cache cannot be emptied: each round begins with other words."
+    "that their number of tokens is approximate where its vocabulary is another one. Its cache cannot be emptied: each "
+    "round begins with other words."
 )
 
 _Result = TypeVar("_Result")

@@ -15,7 +15,7 @@ from models.locate import locate
 
 
 @dataclass(frozen=True)
-class Choice:
+class FirstModel:
     """A model to begin with. model: for ChatSettings.model, None is the starter model. download: if it is not here."""
 
     title: str
@@ -33,7 +33,7 @@ def wants_welcome(store: ChatStore, settings: ChatSettings) -> bool:
     return settings.model is None or not _is_there(settings.model)
 
 
-def choices() -> list[Choice]:
+def first_models() -> list[FirstModel]:
     """Installed models, the starter model last of them, then those to download that are not installed."""
     machine = Machine(available_memory(), 0)  # asking for a GPU would load native code into this process
     try:
@@ -48,16 +48,16 @@ def choices() -> list[Choice]:
     ]
 
 
-def _installed(model: InstalledModel, machine: Machine) -> Choice:
+def _installed(model: InstalledModel, machine: Machine) -> FirstModel:
     fit: FitEstimate = estimate(model.n_bytes, 0, 0, machine)
     if model.origin is Origin.STARTER:
-        return Choice("Starter model", "tiny, to try Octavo out", model.n_bytes, fit.fit)
-    return Choice(model.name, "installed", model.n_bytes, fit.fit, model=model.name)
+        return FirstModel("Starter model", "tiny, to try Octavo out", model.n_bytes, fit.fit)
+    return FirstModel(model.name, "installed", model.n_bytes, fit.fit, model=model.name)
 
 
-def _recommended(model: RecommendedModel, machine: Machine) -> Choice:
+def _recommended(model: RecommendedModel, machine: Machine) -> FirstModel:
     fit: FitEstimate = estimate(model.n_bytes, model.kv_bytes, advice_context(model.context), machine)
-    return Choice(model.title, model.about, model.n_bytes, fit.fit, download=model)
+    return FirstModel(model.title, model.about, model.n_bytes, fit.fit, download=model)
 
 
 def _is_there(model: str) -> bool:

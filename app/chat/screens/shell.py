@@ -10,7 +10,7 @@ from textual import on
 from textual.binding import Binding
 
 from app.chat.beginning import Beginning
-from app.chat.choosing.first_run import Choice, choices
+from app.chat.choosing.first_run import FirstModel, first_models
 from app.chat.events import MessageAdded, Noticed, SessionEvent, TitleChanged
 from app.chat.open_chat import OpenChat
 from app.chat.screens.monitor import Monitor
@@ -63,7 +63,7 @@ class Shell(Monitor):
         self.set_interval(_TICK_S, self._look_elsewhere)
         self.focus_chat()
         if self._beginning.welcome:
-            self.app.push_screen(WelcomeScreen(choices, self._post), self._after_welcome)
+            self.app.push_screen(WelcomeScreen(first_models, self._post), self._after_welcome)
             return
         chat = self.chat
         with self.telling():
@@ -78,7 +78,7 @@ class Shell(Monitor):
             self.session.change_settings(chat, replace(chat.settings, model=beginning.model))
         return chat
 
-    async def _after_welcome(self, choice: Choice | None) -> None:
+    async def _after_welcome(self, choice: FirstModel | None) -> None:
         """Begin with the chosen model, which is the default from now on."""
         app: ChatApp = self.app  # type: ignore[assignment]
         with self.telling():

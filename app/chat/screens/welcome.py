@@ -15,7 +15,7 @@ from textual.widgets import OptionList, ProgressBar, Static
 from textual.widgets.option_list import Option
 
 from app.chat.answering.engine_host import Post
-from app.chat.choosing.first_run import Choice
+from app.chat.choosing.first_run import FirstModel
 from app.chat.choosing.model_download import DownloadEvent, Downloading, ModelDownload
 from app.chat.widgets.message_keys import key_of
 from engine.errors import OctavoError
@@ -30,18 +30,18 @@ _LONGEST_TITLE = 32
 _LEAVE_KEY = "welcome_leave"
 
 
-class WelcomeScreen(ModalScreen[Choice | None]):
+class WelcomeScreen(ModalScreen[FirstModel | None]):
     """Ends with the model to begin with, which is installed by then, or None where the user wants to choose later."""
 
     BINDING_GROUP_TITLE = "Welcome"
     BINDINGS = [Binding("escape", "leave", "Later", show=False, id=_LEAVE_KEY)]  # noqa: RUF012 - Textual's way
 
-    def __init__(self, find_choices: Callable[[], list[Choice]], post: Post) -> None:
+    def __init__(self, find_choices: Callable[[], list[FirstModel]], post: Post) -> None:
         """`find_choices` may take a moment, and is called on a thread of its own."""
         super().__init__()
         self._find_choices = find_choices
         self._post = post
-        self._choices: list[Choice] = []
+        self._choices: list[FirstModel] = []
         self._download: ModelDownload | None = None
 
     def compose(self) -> ComposeResult:
@@ -67,7 +67,7 @@ class WelcomeScreen(ModalScreen[Choice | None]):
         found = self._find_choices()
         self._post(partial(self._show, found))
 
-    def _show(self, found: list[Choice]) -> None:
+    def _show(self, found: list[FirstModel]) -> None:
         if not self.is_mounted:
             return
         self._choices = found
@@ -94,7 +94,7 @@ class WelcomeScreen(ModalScreen[Choice | None]):
         self._note(f"Asking the hub about {choice.download.reference} …  {self._leave_key} stops it")
         self._download = ModelDownload(choice.download.reference, self._post, partial(self._take, choice))
 
-    def _take(self, choice: Choice, event: DownloadEvent) -> None:
+    def _take(self, choice: FirstModel, event: DownloadEvent) -> None:
         match event:
             case Downloading(done, total):
                 self.query_one(ProgressBar).update(total=total, progress=done)
@@ -105,7 +105,7 @@ class WelcomeScreen(ModalScreen[Choice | None]):
                 self._end_download(f"{event}\n{self._usage()}")
             case model:
                 self._download = None
-                self.dismiss(Choice(choice.title, choice.about, model.n_bytes, choice.fit, model=model.name))
+                self.dismiss(FirstModel(choice.title, choice.about, model.n_bytes, choice.fit, model=model.name))
 
     def action_leave(self) -> None:
         """Stop the download, or go on without choosing."""
@@ -138,7 +138,7 @@ class WelcomeScreen(ModalScreen[Choice | None]):
         self.query_one("#welcome-note", Static).update(printable(text))
 
 
-def _line(choice: Choice, width: int) -> Content:
+def _line(choice: FirstModel, width: int) -> Content:
     return Content.assemble(
         (f"{one_line(choice.title):<{width}.{width}}", "bold"),
         f"{format_bytes(choice.n_bytes):>12}  {choice.fit:<15} {one_line(choice.about)}",

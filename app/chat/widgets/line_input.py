@@ -8,13 +8,16 @@ from textual.widgets import Input
 
 from app.chat.wording.pictures import pictures
 
+_BLANKS = {ord("\t"): "␉", ord("\n"): "␊"}
+"""What more than one line would know how to draw."""
+
 
 class _Pictures(Highlighter):
     """Draws control characters as pictures; the value keeps them."""
 
     def highlight(self, text: Text) -> None:
         """Called with a copy of the value, each time it is drawn."""
-        text.plain = pictures(text.plain)
+        text.plain = pictures(text.plain).translate(_BLANKS)
 
 
 class LineInput(Input):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import ClassVar
 
@@ -13,8 +12,8 @@ from textual.binding import Binding
 from textual.widgets import TextArea
 from textual.widgets.text_area import Edit, EditResult, Location
 
+from app.chat.wording.pictures import pictures
 from app.chat.writing.pastes import Pastes, is_long, unix_lines
-from engine.printable import UNSAFE
 
 _PLACEHOLDER_STYLE = Style(bold=True, underline=True)
 _SELECT_LINE = "select_line"
@@ -73,7 +72,7 @@ class PromptArea(TextArea, inherit_bindings=False):
     def get_line(self, line_index: int) -> Text:
         """A line as it is drawn."""
         line = self.document.get_line(line_index)
-        shown = Text(UNSAFE.sub(_picture, line), end="", no_wrap=True)
+        shown = Text(pictures(line), end="", no_wrap=True)
         for start, end in self.pastes.spans(line):
             shown.stylize(_PLACEHOLDER_STYLE, start, end)
         return shown
@@ -109,9 +108,3 @@ class PromptArea(TextArea, inherit_bindings=False):
             if start < column < end:
                 return row, start if before else end
         return location
-
-
-def _picture(match: re.Match[str]) -> str:
-    """One character for one, so that columns stay what they are."""
-    code = ord(match[0])
-    return chr(0x2400 + code) if code < 0x20 else "\ufffd"

@@ -9,10 +9,7 @@ from engine.printable import UNSAFE
 
 def pictures(text: str) -> str:
     """One visible character for each that a terminal acts on, or hides, so that columns stay what they are."""
-    return UNSAFE.sub(_picture, text).translate(_LINE_ENDS)
-
-
-_LINE_ENDS = {ord("\t"): "␉", ord("\n"): "␊"}
+    return UNSAFE.sub(_picture, text)
 
 
 def _picture(match: re.Match[str]) -> str:

@@ -13,6 +13,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
+from app.chat.widgets.line_input import LineInput
 from engine.errors import OctavoError
 from engine.printable import quoted
 
@@ -32,7 +33,7 @@ class SaveDialog(ModalScreen[Path | None]):
         """A title, the name, and what is wrong with it."""
         with Vertical(classes="dialog"):
             yield Static("Save what was measured so far, as JSON", classes="dialog-title")
-            name = Input(self._offered, placeholder="name of the file", id="save-name")
+            name = LineInput(self._offered, placeholder="name of the file", id="save-name")
             name.cursor_blink = False  # each blink would be drawn while a turn runs
             yield name
             yield Static("Enter saves, Esc closes", id="save-note", markup=False)

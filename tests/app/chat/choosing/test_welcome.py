@@ -10,7 +10,7 @@ from textual.widgets import OptionList, ProgressBar
 
 import app.chat.choosing.first_run
 from app.chat.beginning import Beginning
-from app.chat.choosing.first_run import choices, wants_welcome
+from app.chat.choosing.first_run import first_models, wants_welcome
 from app.chat.preferences.settings import ChatSettings
 from app.chat.preferences.settings_file import read_settings
 from app.chat.screens.welcome import WelcomeScreen
@@ -155,6 +155,6 @@ def test_what_is_recommended() -> None:
         reference = parse_reference(model.reference)
         assert reference.variant
         assert str(reference) == model.reference
-    downloads = [choice.download for choice in choices() if choice.download]
+    downloads = [choice.download for choice in first_models() if choice.download]
     assert downloads == list(RECOMMENDED)
     assert len({model.title for model in RECOMMENDED}) == len(RECOMMENDED)

@@ -3,67 +3,23 @@
 from __future__ import annotations
 
 import os
-import re
 import sqlite3
 import stat
-import subprocess
-import sys
-import tempfile
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from app.chat.conversation import MessageState, ReplyFigures
+from app.chat.conversation import MessageState
 from app.chat.errors import StoreError
 from app.chat.preferences.settings import ChatSettings
-from app.chat.storage.rows import ChatSummary, time_text
-from app.chat.storage.search import SearchHit
+from app.chat.storage.rows import time_text
 from app.chat.storage.store import ChatStore
-from engine.config import KvType
 from engine.messages import Role
 from models.folders import data_folder
-from tests.app.command import ROOT
-
-SETTINGS = ChatSettings(model="Qwen3-4B-Q4_K_M", temperature=0.0, kv_type=KvType.Q8_0, thinking=False)
-FIGURES = ReplyFigures("Qwen3-4B", 120, 512, 16, 0.25, 31.5, thought_s=2.0)
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "octavo" / "chats.db"
-
-
-@pytest.fixture
-def store(file: Path) -> Iterator[ChatStore]:
-    with ChatStore(file) as store:
-        yield store
-
-
-def sql(file: Path, statement: str, *values: object) -> None:
-    """What no method does, by another connection."""
-    with sqlite3.connect(file) as connection:
-        connection.create_function("searchable", 1, lambda text: text, deterministic=True)
-        connection.execute(statement, values)
-    connection.close()
-
-
-def say(store: ChatStore, *texts: str, title: str = "") -> ChatSummary:
-    """A chat of these messages, one after the other."""
-    chat = store.create_chat(SETTINGS, title)
-    parent = None
-    for number, text in enumerate(texts):
-        parent = store.add_message(chat.id, parent, Role.ASSISTANT if number % 2 else Role.USER, text).id
-    return chat
-
-
-def found(store: ChatStore, words: str) -> list[tuple[int | None, str]]:
-    """Message and match of every hit."""
-    return [(hit.message_id, hit.match) for hit in store.search(words)]
-
+from tests.app.chat.storage.stored import FIGURES, SETTINGS, say, sql
 
 # --- what is stored ---
 
@@ -296,119 +252,6 @@ def test_a_chain_of_thousands_is_deleted_and_restored(store: ChatStore) -> None:
     assert len(store.load(chat.id).path()) == 5000
 
 
-# --- search ---
-
-
-def test_search_finds_titles_then_the_newest_messages(store: ChatStore) -> None:
-    first = say(store, "The parrot sat on the kettle.", "A Parrot?", title="On kettles")
-    second = say(store, "Another kettle", title="Parrot and kettle")
-    store.archive(first.id, True)
-    one, two = store.load(first.id).messages.values()
-    assert [(hit.chat_id, hit.message_id) for hit in store.search("parrot")] == [
-        (second.id, None),
-        (first.id, two.id),
-        (first.id, one.id),
-    ]
-    assert [(hit.chat_id, hit.message_id) for hit in store.search("kettle parrot")] == [
-        (second.id, None),
-        (first.id, one.id),
-    ]
-    assert store.search("parrot")[2] == SearchHit(
-        first.id, one.id, "On kettles", "The ", "parrot", " sat on the kettle.", one.created
-    )
-    assert len(store.search("parrot", limit=2)) == 2
-    assert len(store.search("parrot", limit=1)) == 1
-
-
-def test_search_shows_the_place_in_a_long_text(store: ChatStore) -> None:
-    say(store, "a " * 10_000 + "needle" + " b" * 10_000)
-    (hit,) = store.search("needle")
-    assert hit.match == "needle"
-    assert re.fullmatch(r"…(a )+", hit.before)
-    assert re.fullmatch(r"( b)+…", hit.after)
-    assert len(hit.before) + len(hit.after) < 100
-
-
-@pytest.mark.parametrize(
-    ("words", "matches"),
-    [
-        ("netw", ["networking"]),  # the last word may be a beginning
-        ("netw on", []),  # the others may not
-        ("NETWORKING", ["networking"]),
-        ("cafe", ["Café"]),
-        ("CAFÉ", ["Café"]),
-        ("strasse", []),
-        ("straße", ["Straße"]),
-        ("北京", ["北京"]),
-        ("大学", ["大学"]),  # in the middle of a run
-        ("学北", []),
-        ("京大 café", ["Café"]),
-        ("ビール", ["ビール"]),
-        ("ไทย", ["ไทย"]),
-        ("한국", ["한국어를"]),
-        ("привет", ["Привет"]),
-        ("foo-bar", ["foo-bar"]),
-        ("snake_case", ["snake_case"]),
-        ("don't", ["don't"]),
-        ("3.14", ["3.14"]),
-    ],
-)
-def test_words_of_many_scripts(store: ChatStore, words: str, matches: list[str]) -> None:
-    text = "networking Café Straße 我在北京大学 生ビール ภาษาไทย 한국어를 Привет\nfoo-bar snake_case don't 3.14"
-    say(store, *text.split("\n"))
-    hits = store.search(words)
-    assert [hit.match for hit in hits] == matches
-    for hit in hits:
-        assert (hit.before + hit.match + hit.after).strip("…") in text
-
-
-@pytest.mark.parametrize(
-    "words",
-    ['"', '""', 'a"b', "*", "a*", "(", "a AND", "NOT a", "a OR b", "NEAR(a b, 1)", "text:a", "^a", "a + b", "-a", "{a}",
-     "'", "a\0b", "\0", "", " ", "?!", "a ?!", "\u200b", "%", "_", "\\", "a" * 100_000, "a " * 2_000],
-)  # fmt: skip
-def test_nothing_that_is_typed_is_syntax(store: ChatStore, words: str) -> None:
-    """Operators would find the first message, or be an error; as words they are in the second one only."""
-    say(store, "a b text")
-    say(store, "a and or not near a text 1 b")
-    hits = found(store, words)
-    assert {message_id for message_id, _ in hits} <= {1, 2}
-    if any(operator in words for operator in ("AND", "NOT", "OR", "NEAR")):
-        assert [message_id for message_id, _ in hits] == [2]
-    if not any(character.isalnum() for character in words):
-        assert hits == []
-
-
-def test_the_mark_of_a_match_cannot_be_faked(store: ChatStore) -> None:
-    say(store, "\u200b\u200b <b>x</b> \x02 needle \x03 …")
-    (hit,) = store.search("needle")
-    assert (hit.before, hit.match, hit.after) == (" <b>x</b> \x02 ", "needle", " \x03 …")
-
-
-def test_a_text_is_found_as_it_is_now(store: ChatStore) -> None:
-    chat = say(store, "before", title="Old title")
-    (message_id,) = store.load(chat.id).messages
-    store.update_message(message_id, text="after")
-    store.rename(chat.id, "New name")
-    assert found(store, "before") == found(store, "old") == []
-    assert found(store, "after") == [(message_id, "after")]
-    assert found(store, "name") == [(None, "name")]
-
-
-def test_a_reply_is_found_when_it_has_ended(store: ChatStore) -> None:
-    chat = say(store, "question")
-    reply = store.add_message(chat.id, 1, Role.ASSISTANT, "", MessageState.STREAMING).id
-    store.update_message(reply, text="needle")
-    assert found(store, "needle") == []
-    store.update_message(reply, state=MessageState.STOPPED)
-    assert found(store, "needle") == [(reply, "needle")]
-    store.update_message(reply, state=MessageState.STREAMING)  # it is continued
-    store.update_message(reply, text="needle thread")
-    store.update_message(reply, text="thread", state=MessageState.COMPLETE)
-    assert found(store, "needle") == []
-    assert found(store, "thread") == [(reply, "thread")]
-
-
 # --- two instances in one process; several processes are in test_store_processes.py ---
 
 
@@ -440,118 +283,6 @@ def test_a_reply_that_another_instance_writes_is_its_own(store: ChatStore, file:
     store.update_message(reply, state=MessageState.STREAMING)
     store.update_message(reply, text="mine", state=MessageState.COMPLETE)
     assert store.load(chat.id).messages[reply].text == "mine"
-
-
-# --- files that are no good ---
-
-
-@pytest.mark.parametrize("content", [b"no database" * 1000, b"SQLite format 3\0" + bytes(4096)], ids=["text", "header"])
-def test_a_file_that_is_no_database(file: Path, content: bytes) -> None:
-    file.parent.mkdir()
-    file.write_bytes(content)
-    with pytest.raises(StoreError, match=r"damaged.*move the file away"):
-        ChatStore(file)
-    assert file.read_bytes() == content
-
-
-def test_a_damaged_file_is_an_error_in_words_or_does_no_harm(file: Path) -> None:
-    with ChatStore(file) as store:
-        for number in range(20):
-            say(store, f"word{number} " * 500, "reply " * 500, title=f"Title {number}")
-    content = file.read_bytes()
-    n_errors = 0
-    for page in range(1, len(content) // 4096):
-        file.write_bytes(content[: page * 4096] + b"\xa5" * 4096 + content[(page + 1) * 4096 :])
-        try:
-            with ChatStore(file) as store:
-                for chat in store.chats():
-                    store.load(chat.id)
-                    store.delete_messages(chat.id, store.add_message(chat.id, None, Role.USER, "more").id)
-                store.search("word1")
-        except StoreError:
-            n_errors += 1
-        for other in ("chats.db-wal", "chats.db-shm"):
-            (file.parent / other).unlink(missing_ok=True)
-    assert n_errors > 3
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE messages SET role = 'oracle'",
-        "UPDATE messages SET state = 'pondered'",
-        "UPDATE messages SET created = 'yesterday'",
-        "UPDATE messages SET figures = '{'",
-        "UPDATE messages SET figures = '{}'",
-        "UPDATE messages SET parent = 77",
-        "UPDATE messages SET parent = id",
-        "UPDATE chats SET leaf = 77",
-    ],
-)
-def test_a_damaged_row_is_an_error_in_words_and_its_chat_can_be_deleted(
-    store: ChatStore, file: Path, statement: str
-) -> None:
-    chat = say(store, "one", "two")
-    sql(file, statement)
-    with pytest.raises(StoreError, match="delete the chat"):
-        store.load(chat.id)
-    store.delete_chat(chat.id)
-    assert store.chats() == []
-
-
-@pytest.mark.parametrize("assignment", ["settings = 'x'", "settings = '7'", "updated = ''"])
-def test_a_damaged_chat_is_an_error_in_words(store: ChatStore, file: Path, assignment: str) -> None:
-    say(store, "one")
-    sql(file, f"UPDATE chats SET {assignment}")
-    with pytest.raises(StoreError, match="delete the chat"):
-        store.chats()
-
-
-def test_a_place_where_no_file_can_be(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="OCTAVO_DATA_DIR"):
-        ChatStore(tmp_path / "file" / "chats.db")
-    (tmp_path / "folder" / "chats.db").mkdir(parents=True)
-    with pytest.raises(StoreError, match="OCTAVO_DATA_DIR"):
-        ChatStore(tmp_path / "folder" / "chats.db")
-
-
-def test_a_file_that_may_not_be_written() -> None:
-    """As another user, since root may write everything."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "chats.db"
-        ChatStore(file).close()
-        os.chmod(folder, 0o755)
-        file.chmod(0o444)
-        code = (
-            "import os, sys; from app.chat.storage.store import ChatStore; from pathlib import Path\n"
-            "os.geteuid() or os.setuid(65534)\n"
-            "ChatStore(Path(sys.argv[1]))"
-        )
-        result = subprocess.run(
-            [sys.executable, "-c", code, str(file)],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if os.geteuid():
-            os.chmod(folder, 0o700)
-    assert "StoreError: " in result.stderr
-    assert "OCTAVO_DATA_DIR" in result.stderr
-
-
-def test_a_program_that_keeps_it_locked(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.chat.storage.database._WAIT_S", 0.05)
-    with ChatStore(file) as store:
-        chat = say(store, "one")
-        connection = sqlite3.connect(file)
-        connection.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreError, match="locked"):
-            store.rename(chat.id, "mine")
-        assert len(store.load(chat.id).messages) == 1
-        connection.close()
-        store.rename(chat.id, "mine")
 
 
 def test_a_defect_is_no_error_in_words(store: ChatStore) -> None:
